@@ -1,0 +1,1 @@
+"""Agent protocols, text and trajectories in front of an engine."""

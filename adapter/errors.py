@@ -1,0 +1,77 @@
+"""What a client can be told. Each protocol renders an error in its own body; the kinds and statuses are one table here.
+
+    AdapterError
+    ├── BadRequest            400  a field is wrong; ``field`` names it
+    │   └── PromptTooLong     400  in the words that make agent CLIs compact their history
+    ├── Unauthorized          401
+    ├── NotFound              404  unknown session, model or path
+    ├── Conflict              409  the session is in a state that excludes this call
+    ├── Gone                  410  the session is finished
+    ├── BodyTooLarge          413
+    ├── TooManyRequests       429  with ``retry_after`` seconds
+    ├── UpstreamFailed        502  the engine broke or lied
+    ├── Unavailable           503  the engine cannot be reached
+    └── UpstreamTimeout       504  the engine is silent
+"""
+
+from __future__ import annotations
+
+
+class AdapterError(Exception):
+    """Base of everything that is answered with an error body. ``str(error)`` is the message for the client."""
+
+    status = 500
+
+    def __init__(self, message: str, *, field: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+        self.retry_after = retry_after
+
+
+class BadRequest(AdapterError):
+    status = 400
+
+
+class PromptTooLong(BadRequest):
+    """``prompt_tokens`` do not fit into ``max_tokens`` of context."""
+
+    def __init__(self, prompt_tokens: int, max_tokens: int) -> None:
+        super().__init__(f"prompt is too long: {prompt_tokens} tokens > {max_tokens} maximum", field="messages")
+        self.prompt_tokens = prompt_tokens
+        self.max_tokens = max_tokens
+
+
+class Unauthorized(AdapterError):
+    status = 401
+
+
+class NotFound(AdapterError):
+    status = 404
+
+
+class Conflict(AdapterError):
+    status = 409
+
+
+class Gone(AdapterError):
+    status = 410
+
+
+class BodyTooLarge(AdapterError):
+    status = 413
+
+
+class TooManyRequests(AdapterError):
+    status = 429
+
+
+class UpstreamFailed(AdapterError):
+    status = 502
+
+
+class Unavailable(AdapterError):
+    status = 503
+
+
+class UpstreamTimeout(AdapterError):
+    status = 504

@@ -1,0 +1,19 @@
+"""Where the ids of replies and tool calls come from; tests put a fixed source in its place."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Protocol
+
+
+class IdSource(Protocol):
+    def new(self, prefix: str, length: int) -> str:
+        """``prefix`` followed by ``length`` characters of ``[0-9a-f]``, new for all time."""
+        ...
+
+
+class RandomIds:
+    """The real source."""
+
+    def new(self, prefix: str, length: int) -> str:
+        return prefix + secrets.token_hex((length + 1) // 2)[:length]

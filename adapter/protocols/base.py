@@ -1,0 +1,63 @@
+"""What every wire protocol offers, sans I/O: bytes of a request in, a neutral ``ChatRequest`` out; neutral events in, wire frames out.
+
+A stream is ``start``, any number of ``events``, then either ``finish`` or ``error``. ``finish`` holds the frames that make a reply
+look complete: they are sent only after the turn is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from adapter.errors import AdapterError
+from adapter.ids import IdSource
+from adapter.types import ChatRequest, ParsedModelOutput, Reply, ReplyEvent, Usage
+from engine.types import FinishReason
+
+
+class ReplyStream(Protocol):
+    """One streamed reply as wire frames. Each method returns the bytes to send now, possibly none."""
+
+    def start(self, input_tokens: int) -> bytes: ...
+
+    def events(self, events: Sequence[ReplyEvent]) -> bytes: ...
+
+    def keepalive(self) -> bytes:
+        """A frame that this protocol's clients count as a sign of life."""
+        ...
+
+    def finish(self, parsed: ParsedModelOutput, reason: FinishReason, usage: Usage) -> bytes:
+        """Close what is open, report usage and stop reason, end the stream."""
+        ...
+
+    def error(self, error: AdapterError) -> bytes:
+        """The protocol's error event. Never followed by anything that looks like a complete end."""
+        ...
+
+
+class WireProtocol(Protocol):
+    """One per protocol; stateless."""
+
+    name: str
+
+    def parse_request(self, body: Mapping[str, Any]) -> ChatRequest:
+        """Raises: BadRequest, naming the field as the client wrote it (``messages.0.role``)."""
+        ...
+
+    def body_session(self, body: Mapping[str, Any]) -> str | None:
+        """The session's name, if the body carries one."""
+        ...
+
+    def reply(self, parsed: ParsedModelOutput, reason: FinishReason, ids: IdSource) -> Reply: ...
+
+    def render_body(self, reply: Reply, *, reply_id: str, model: str, usage: Usage, created: int) -> dict[str, Any]:
+        """The whole reply as a JSON body. ``created`` is Unix time in seconds."""
+        ...
+
+    def new_reply_id(self, ids: IdSource) -> str: ...
+
+    def stream(self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int) -> ReplyStream: ...
+
+    def render_error(self, error: AdapterError) -> dict[str, Any]:
+        """The protocol's error body, naming ``error.field`` where there is one."""
+        ...

@@ -1,0 +1,168 @@
+"""What protocols, render, parsing and trajectory say to one another: neutral messages, requests, replies, records.
+
+A *message* is a plain dict in the shape that chat templates read, the same for every protocol:
+
+    {"role": "system" | "user", "content": str}
+    {"role": "assistant", "content": str, "reasoning_content"?: str, "tool_calls"?: [{"type": "function",
+        "function": {"name": str, "arguments": dict}}]}
+    {"role": "tool", "content": str}
+
+Call ids are left out: the model never sees them. A *tool* is ``{"type": "function", "function": {"name", "description",
+"parameters"}}``, ``parameters`` being a JSON schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.types import FinishReason, Ids, LogProbMode, LogProbs, SamplingParams
+
+Message = dict[str, Any]
+Tool = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One request of a client, whatever its protocol. Fields that the client left out are None or empty."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    model: str | None = None
+    max_tokens: int | None = None
+    sampling: Mapping[str, float | int] = field(default_factory=dict)
+    """Only what the client set; keys are field names of ``engine.types.SamplingParams``, values are in range."""
+    stop: tuple[str, ...] = ()
+    stream: bool = False
+    include_usage: bool = True
+    """Whether a stream reports usage (Chat Completions: only on request)."""
+    template_options: Mapping[str, Any] = field(default_factory=dict)
+    """Variables for the chat template, such as ``enable_thinking``."""
+    unused_fields: tuple[str, ...] = ()
+    """Fields that were accepted though they have no effect here, since they only describe the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A tool call as parsed from the model's output. ``input`` is ``{}`` where the arguments were not valid JSON."""
+
+    name: str
+    input: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedModelOutput:
+    """A whole reply, taken apart."""
+
+    reasoning: str = ""
+    text: str = ""
+    tool_uses: tuple[ToolUse, ...] = ()
+    ill_formed: bool = False
+    """A tool call was malformed: the client got something safe, the record has the ids as sampled."""
+    stop_sequence: str | None = None
+    """The client's stop string that ended the reply; it is not part of ``text``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More reasoning text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More visible text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStart:
+    """A tool call begins; its name is known."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """More of the running tool call's arguments, a fragment of a JSON text. Joined, the fragments are one JSON object."""
+
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallEnd:
+    """The running tool call is complete. ``use.input`` equals the JSON of the joined deltas."""
+
+    use: ToolUse
+
+
+ReplyEvent = ReasoningDelta | TextDelta | ToolCallStart | ToolCallDelta | ToolCallEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of a reply."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One result, prepared twice: ``wire`` for the client in its protocol's shape, ``manager_message`` for the trajectory."""
+
+    wire: Any
+    manager_message: Message
+    finish_reason: str
+    """``stop``, ``length`` or ``tool_calls``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """What was in force for one turn, for the record."""
+
+    params: SamplingParams
+    max_tokens: int
+    log_prob_mode: LogProbMode
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSpan:
+    """Output tokens ``[start, end)`` were sampled under weight version ``version``."""
+
+    start: int
+    end: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """One generation as it happened: ids int32 [P] and [N], log probs float32 [N].
+
+    The Python API also takes plain lists, and ``None`` for log probs that the engine did not give.
+    """
+
+    prompt_ids: Ids
+    output_ids: Ids
+    output_log_probs: LogProbs | None
+    finish_reason: FinishReason | str = FinishReason.STOP
+    ill_formed: bool = False
+    versions: tuple[VersionSpan, ...] = ()
+    sampling: Sampling | None = None
+    cached_tokens: int = 0
+    started_at: float = 0.0
+    """Unix time, seconds."""
+    finished_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prompt_ids", np.asarray(self.prompt_ids, dtype=np.int32))
+        object.__setattr__(self, "output_ids", np.asarray(self.output_ids, dtype=np.int32))
+        if self.output_log_probs is not None:
+            object.__setattr__(self, "output_log_probs", np.asarray(self.output_log_probs, dtype=np.float32))

@@ -1,0 +1,1 @@
+"""Prompt token ids in, sampled ids and log probs out. Knows nothing of HTTP, chat or text."""

@@ -1,0 +1,195 @@
+"""The wire contract between the client and every model in ``model_repo``: one table, and the two pure functions over it.
+
+Tensor names, dtypes and shapes are those of TensorRT-LLM's own Triton model (``tensorrt_llm`` in
+``triton_backend/all_models/inflight_batcher_llm``), so that its clients can talk to our models. Our Python models add
+``finish_reason``, ``cached_tokens`` and ``weight_version`` to the outputs and ``control`` to the inputs. Every tensor has a
+leading batch dimension of 1 on the wire. ``repository`` renders this table as ``config.pbtxt`` and, for the models themselves,
+as ``contract.json``.
+
+Semantics of our models:
+
+- One response per message; ids and log probs in it are *new* ones (``log_probs_streaming: delta``). Without ``streaming`` there
+  is one response. The response flagged final carries ``finish_reason`` and ``cached_tokens``; ``weight_version`` is in each.
+- An end token (``end_id``) and the words of ``stop_words_list`` stay in the output with their log probs. ``min_tokens`` holds
+  both back. Neither given: only the token limit ends the reply.
+- ``request_output_len`` is the number of new tokens asked for. Prompt plus that beyond ``max_seq_len`` is an error, never clamped.
+- ``exclude_input_in_output`` defaults to true; false puts the prompt's ids before the first response's ids (no log probs for them).
+- ``stop: true`` cancels the live request of the same id and is itself answered by an empty final response.
+- Request parameters ``session`` (string) and ``turn`` (int) go to the engine log.
+- An error message that starts with ``INVALID_REQUEST_PREFIX`` means that the model refused the request and sampled nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import EngineProtocolError
+from engine.types import Finished, FinishReason, GenerateRequest, TokenChunk
+
+MODEL_NAME = "tensorrt_llm"
+INVALID_REQUEST_PREFIX = "invalid request: "
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One tensor of the contract. ``dims`` are without the batch dimension; -1 is any length."""
+
+    name: str
+    dtype: str
+    dims: tuple[int, ...]
+    optional: bool = True
+
+
+INPUTS: tuple[TensorSpec, ...] = (
+    TensorSpec("input_ids", "INT32", (-1,), optional=False),
+    TensorSpec("input_lengths", "INT32", (1,), optional=False),
+    TensorSpec("request_output_len", "INT32", (1,), optional=False),
+    TensorSpec("end_id", "INT32", (1,)),
+    TensorSpec("pad_id", "INT32", (1,)),
+    TensorSpec("stop_words_list", "INT32", (2, -1)),
+    TensorSpec("temperature", "FP32", (1,)),
+    TensorSpec("runtime_top_k", "INT32", (1,)),
+    TensorSpec("runtime_top_p", "FP32", (1,)),
+    TensorSpec("repetition_penalty", "FP32", (1,)),
+    TensorSpec("presence_penalty", "FP32", (1,)),
+    TensorSpec("frequency_penalty", "FP32", (1,)),
+    TensorSpec("seed", "UINT64", (1,)),
+    TensorSpec("min_tokens", "INT32", (1,)),
+    TensorSpec("return_log_probs", "BOOL", (1,)),
+    TensorSpec("streaming", "BOOL", (1,)),
+    TensorSpec("stop", "BOOL", (1,)),
+    TensorSpec("exclude_input_in_output", "BOOL", (1,)),
+    TensorSpec("control", "BYTES", (1,)),
+)
+
+OUTPUTS: tuple[TensorSpec, ...] = (
+    TensorSpec("output_ids", "INT32", (-1, -1)),
+    TensorSpec("sequence_length", "INT32", (-1,)),
+    TensorSpec("output_log_probs", "FP32", (-1, -1)),
+    TensorSpec("cum_log_probs", "FP32", (-1,)),
+    TensorSpec("finish_reason", "BYTES", (1,)),
+    TensorSpec("cached_tokens", "INT32", (1,)),
+    TensorSpec("weight_version", "INT32", (1,)),
+)
+
+WANTED_OUTPUTS = ("output_ids", "sequence_length", "output_log_probs", "finish_reason", "cached_tokens", "weight_version")
+"""What the client asks for. Fewer outputs are smaller messages; ``cum_log_probs`` can be had by summing."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireTensor:
+    """A tensor as it travels: ``data`` is little-endian and raw (for BYTES: u32 length before each element)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+def contract_document() -> dict[str, Any]:
+    """The table as plain JSON data, for ``contract.json`` beside each model."""
+    return {
+        "model_name": MODEL_NAME,
+        "invalid_request_prefix": INVALID_REQUEST_PREFIX,
+        "inputs": [_spec_document(spec) for spec in INPUTS],
+        "outputs": [_spec_document(spec) for spec in OUTPUTS],
+    }
+
+
+def encode_request(request: GenerateRequest) -> list[WireTensor]:
+    """The input tensors of one streamed generation.
+
+    All end tokens travel as one-token stop words, in every case: the C++ model returns neither an ``end_id`` token nor its log
+    prob, and has room for one only.
+    """
+    sampling = request.sampling
+    prompt = np.ascontiguousarray(request.prompt_ids, dtype="<i4")
+    tensors = [
+        WireTensor("input_ids", "INT32", (1, prompt.size), prompt.tobytes()),
+        _scalar("input_lengths", "INT32", prompt.size),
+        _scalar("request_output_len", "INT32", request.max_tokens),
+        _scalar("temperature", "FP32", sampling.temperature),
+        _scalar("runtime_top_k", "INT32", sampling.top_k),
+        _scalar("runtime_top_p", "FP32", sampling.top_p),
+        _scalar("repetition_penalty", "FP32", sampling.repetition_penalty),
+        _scalar("presence_penalty", "FP32", sampling.presence_penalty),
+        _scalar("frequency_penalty", "FP32", sampling.frequency_penalty),
+        _scalar("seed", "UINT64", sampling.seed),
+        _scalar("min_tokens", "INT32", sampling.min_tokens),
+        _scalar("return_log_probs", "BOOL", True),
+        _scalar("streaming", "BOOL", True),
+        _scalar("exclude_input_in_output", "BOOL", True),
+    ]
+    words = [(end_id,) for end_id in request.end_ids] + [word for word in request.stop_words if word]
+    if words:
+        tensors.append(encode_word_list("stop_words_list", words))
+    return tensors
+
+
+def encode_word_list(name: str, words: Sequence[Sequence[int]]) -> WireTensor:
+    """TensorRT-LLM's word list, INT32 [1, 2, N]: all ids joined, above the inclusive prefix sums of the words' lengths, padded with -1.
+
+    ``[[5, 7, 3], [9, 2]]`` is ``[[5, 7, 3, 9, 2], [3, 5, -1, -1, -1]]`` (``convertWordList``, TensorRT-LLM ``utils.cc``).
+    """
+    ids = [token for word in words for token in word]
+    rows = np.full((1, 2, len(ids)), -1, dtype="<i4")
+    rows[0, 0] = ids
+    rows[0, 1, : len(words)] = np.cumsum([len(word) for word in words])
+    return WireTensor(name, "INT32", rows.shape, rows.tobytes())
+
+
+def decode_chunk(outputs: Mapping[str, WireTensor], *, final: bool, vocab_size: int) -> TokenChunk:
+    """One response as a chunk.
+
+    Raises: EngineProtocolError, if an output is missing, counts differ, an id is outside the vocabulary, or a log prob is not
+    finite or above 0.
+    """
+    count = int(_array(outputs, "sequence_length", "INT32")[0])
+    ids = _array(outputs, "output_ids", "INT32")
+    log_probs = _array(outputs, "output_log_probs", "FP32")
+    if not len(ids) == len(log_probs) == count:
+        raise EngineProtocolError(f"{len(ids)} ids, {len(log_probs)} log probs and a sequence_length of {count} in one response")
+    if count and (int(ids.min()) < 0 or int(ids.max()) >= vocab_size):
+        raise EngineProtocolError(f"an output id lies outside the vocabulary of {vocab_size} tokens")
+    if not (np.isfinite(log_probs).all() and (log_probs <= 0).all()):
+        raise EngineProtocolError("a log prob is not finite or is above 0")
+    version = int(_array(outputs, "weight_version", "INT32")[0])
+    return TokenChunk(ids, log_probs, version, _finished(outputs) if final else None)
+
+
+def _finished(outputs: Mapping[str, WireTensor]) -> Finished:
+    raw = _tensor(outputs, "finish_reason", "BYTES").data[4:].decode()
+    try:
+        reason = FinishReason(raw)
+    except ValueError as error:
+        raise EngineProtocolError(f"unknown finish_reason {raw!r}") from error
+    return Finished(reason, cached_tokens=int(_array(outputs, "cached_tokens", "INT32")[0]))
+
+
+def _tensor(outputs: Mapping[str, WireTensor], name: str, dtype: str) -> WireTensor:
+    tensor = outputs.get(name)
+    if tensor is None:
+        raise EngineProtocolError(f"the response lacks the output {name}")
+    if tensor.dtype != dtype:
+        raise EngineProtocolError(f"the output {name} is {tensor.dtype}, not {dtype}")
+    return tensor
+
+
+def _array(outputs: Mapping[str, WireTensor], name: str, dtype: str) -> NDArray[Any]:
+    return np.frombuffer(_tensor(outputs, name, dtype).data, dtype=_NUMPY_DTYPES[dtype])
+
+
+def _scalar(name: str, dtype: str, value: float) -> WireTensor:
+    return WireTensor(name, dtype, (1, 1), np.array([value], dtype=_NUMPY_DTYPES[dtype]).tobytes())
+
+
+def _spec_document(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "dtype": spec.dtype, "dims": list(spec.dims), "optional": spec.optional}
+
+
+_NUMPY_DTYPES = {"INT32": "<i4", "FP32": "<f4", "UINT64": "<u8", "BOOL": "?"}

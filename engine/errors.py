@@ -1,0 +1,35 @@
+"""What can go wrong between the adapter and the engine. HTTP statuses are the adapter's business.
+
+    EngineError
+    ├── EngineUnavailable      no connection, or the server or model is not ready: nothing was sampled
+    ├── EngineRejected         the model refused the request (prompt too long, ids out of range, ...): nothing was sampled
+    ├── EngineTimeout          no first token, or silence between tokens, past the deadline
+    ├── EngineFailed           the generation broke after it was accepted
+    └── EngineProtocolError    the engine answered, but what it said cannot be true (counts, ids, log probs)
+"""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """Base of all engine errors. ``str(error)`` says what happened, and what to do where that is known."""
+
+
+class EngineUnavailable(EngineError):
+    """The server cannot be reached or is not ready."""
+
+
+class EngineRejected(EngineError):
+    """The model refused the request as invalid."""
+
+
+class EngineTimeout(EngineError):
+    """A deadline passed while waiting for tokens."""
+
+
+class EngineFailed(EngineError):
+    """The generation ended without its last chunk."""
+
+
+class EngineProtocolError(EngineError):
+    """The engine's answer contradicts the contract."""

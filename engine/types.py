@@ -1,0 +1,123 @@
+"""The engine's vocabulary: what is asked for and what comes back.
+
+Ids are int32 arrays and log probs float32 arrays, one-dimensional, equal in length; they are shared by reference and never
+written to after they were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int32]
+LogProbs = NDArray[np.float32]
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended, as the engine says it."""
+
+    STOP = "stop"
+    """An end token or a stop word was sampled; it is the tail of the output ids."""
+    LENGTH = "length"
+    """The token limit of the request or the model's context was reached."""
+    CANCELLED = "cancelled"
+    """The request was cancelled; the ids so far are valid, the reply is not complete."""
+
+
+class LogProbMode(StrEnum):
+    """What the log probs of an engine are the log of."""
+
+    RAW = "raw"
+    """log_softmax of the model's logits, before temperature, penalties and truncation."""
+    PROCESSED = "processed"
+    """The distribution that was sampled from, after temperature, penalties and truncation."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is drawn. Every field is in force; the defaults change nothing."""
+
+    temperature: float = 1.0
+    """>= 0; 0 is greedy."""
+    top_p: float = 1.0
+    """In (0, 1]."""
+    top_k: int = 0
+    """>= 0; 0 means all of the vocabulary."""
+    seed: int = 0
+    """uint64. The caller chooses a distinct one per request: TensorRT-LLM's default is 0 for all."""
+    min_tokens: int = 0
+    """End tokens and stop words cannot end the reply before this many tokens."""
+    repetition_penalty: float = 1.0
+    """> 0; multiplicative, over prompt and output (Keskar et al. 2019, CTRL)."""
+    presence_penalty: float = 0.0
+    """Subtracted once from the logit of each token that the output already holds."""
+    frequency_penalty: float = 0.0
+    """Subtracted from a token's logit for each time that the output holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """One generation.
+
+    ``request_id`` is unique among live requests. ``end_ids`` are tokens that end the reply, ``stop_words`` are id sequences
+    that do; both stay in the output. ``session`` and ``turn`` tell the engine's own log whom the request served.
+    """
+
+    request_id: str
+    prompt_ids: Ids
+    max_tokens: int
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    end_ids: tuple[int, ...] = ()
+    stop_words: tuple[tuple[int, ...], ...] = ()
+    session: str = ""
+    turn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a generation. ``cached_tokens`` counts prompt tokens that the engine took from its KV cache."""
+
+    reason: FinishReason
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChunk:
+    """New tokens of one generation, in order. Only the last chunk has ``finished``; it may hold no ids."""
+
+    ids: Ids
+    log_probs: LogProbs
+    weight_version: int
+    finished: Finished | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What the probe found out about a served model."""
+
+    model: str
+    """The Triton model's name."""
+    log_prob_mode: LogProbMode
+    max_seq_len: int
+    """Prompt and output together, in tokens."""
+    vocab_size: int
+    weight_version: int
+
+
+class Engine(Protocol):
+    """The seam between the adapter and whatever generates."""
+
+    @property
+    def info(self) -> EngineInfo: ...
+
+    def generate(self, request: GenerateRequest) -> AsyncIterator[TokenChunk]:
+        """Chunks until the one with ``finished``. Closing the iterator early cancels the generation.
+
+        Raises: EngineError (see ``engine.errors``).
+        """
+        ...
