@@ -1,0 +1,176 @@
+"""The one configuration: a frozen dataclass, built once from flags, environment and an optional TOML file, then passed down.
+
+Precedence: flag, then ``ROLLSERVE_<NAME>`` in the environment, then the file, then the default here. The command line's options are
+made from these fields, so a default, its help and its type stand in one place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ENVIRONMENT_PREFIX = "ROLLSERVE_"
+NOT_CONFIGURATION = frozenset({"ROLLSERVE_CACHE", "ROLLSERVE_CONFIG", "ROLLSERVE_URL"})
+"""Variables of our prefix that are no field: the asset cache, the path of the file, the server that client commands talk to."""
+
+
+class ConfigError(Exception):
+    """A setting is unknown or has a bad value; the message names it and where it came from."""
+
+
+def setting(default: Any, help_text: str) -> Any:
+    """A field with its help for the command line."""
+    return dataclasses.field(default=default, metadata={"help": help_text})
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that can be set. Units are in the names: seconds ``_s``, milliseconds ``_ms``, tokens, bytes."""
+
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(8400, "Port to listen on; 0 takes a free one.")
+    triton: str | None = setting(None, "gRPC address HOST:PORT of a running Triton. Without it `up` starts the embedded one.")
+    engine_model: str = setting("transformers", "Embedded model: `transformers` (real) or `scripted` (replies from a script).")
+    model_dir: Path | None = setting(None, "Model folder for the transformers model. Default: the small demo model.")
+    engine_setting: tuple[str, ...] = setting((), "A parameter of the embedded model as NAME=VALUE; may be repeated.")
+    engine_log: Path | None = setting(None, "File to which the embedded model writes what it sampled, one JSON line a request.")
+    tokenizer: Path | None = setting(None, "Folder with tokenizer.json and tokenizer_config.json. Default: the model folder.")
+    chat_template: Path | None = setting(None, "File with a chat template to use in place of the tokenizer's.")
+    end_token: tuple[str, ...] = setting((), "Token that ends a reply, in place of the tokenizer's; may be repeated.")
+    tool_parser: str = setting("auto", "How tool calls are read out of the output: `auto` (by the template), `none`, `hermes`, `xml`.")
+    reasoning_parser: str = setting("auto", "How reasoning is: `auto` (by the template), `none`, `think`.")
+    served_model_name: str = setting("rollserve", "The model's name towards clients.")
+    model_alias: tuple[str, ...] = setting((), "Another name that clients may ask for; `*` accepts any; may be repeated.")
+    temperature: float = setting(1.0, "Temperature where neither session nor request sets one.")
+    top_p: float = setting(1.0, "top_p where neither session nor request sets one.")
+    top_k: int = setting(0, "top_k where neither session nor request sets one; 0 is off.")
+    max_tokens: int = setting(8192, "Output tokens where neither session nor request sets a limit; never past the context.")
+    max_context_tokens: int | None = setting(None, "Prompt plus output, in tokens. Default and upper bound: the engine's.")
+    max_turns: int | None = setting(None, "Turns that a session may have. Default: no limit.")
+    max_body_bytes: int = setting(64 * 1024 * 1024, "Largest request body.")
+    fork_threshold_tokens: int = setting(1024, "Replies shorter than this may be realigned or merged on export; 0 turns that off.")
+    explicit_sessions: bool = setting(False, "Only serve sessions that were opened with POST /v1/sessions.")
+    keep_finished: int = setting(1000, "Finished sessions whose samples are kept, for a repeated finish.")
+    finish_grace_s: float = setting(5.0, "How long finish waits for turns in flight before it cancels them.")
+    connect_timeout_s: float = setting(5.0, "How long a turn waits for a connection to the engine.")
+    first_token_timeout_s: float = setting(600.0, "How long a turn waits for its first token.")
+    inactivity_timeout_s: float = setting(120.0, "Longest silence of the engine between two tokens of a reply.")
+    first_event_wait_s: float = setting(2.0, "How long a stream's headers wait for the first token, so that early failures are plain errors.")
+    keepalive_s: float = setting(10.0, "Longest silence towards a streaming client before a sign of life is sent.")
+    log_format: str = setting("text", "`text` or `json`.")
+    log_level: str = setting("info", "`debug`, `info`, `warning` or `error`.")
+
+    def __post_init__(self) -> None:
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; it takes one of {', '.join(allowed)}")
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise ConfigError(f"{name} is {value}; it must lie in [{low:g}, {high:g}]")
+
+
+_CHOICES = {
+    "engine_model": ("transformers", "scripted"),
+    "log_format": ("text", "json"),
+    "log_level": ("debug", "info", "warning", "error"),
+}
+_RANGES: dict[str, tuple[float, float]] = {
+    "port": (0, 65535),
+    "temperature": (0, 100),
+    "top_p": (1e-6, 1),
+    "top_k": (0, 2**31 - 1),
+    "max_tokens": (1, 2**31 - 1),
+    "max_context_tokens": (2, 2**31 - 1),
+    "max_turns": (1, 2**31 - 1),
+    "max_body_bytes": (1024, 2**31 - 1),
+    "fork_threshold_tokens": (0, 2**31 - 1),
+    "keep_finished": (0, 10**7),
+    "finish_grace_s": (0, 3600),
+    "connect_timeout_s": (0.01, 3600),
+    "first_token_timeout_s": (0.01, 86400),
+    "inactivity_timeout_s": (0.01, 86400),
+    "first_event_wait_s": (0, 60),
+    "keepalive_s": (0.01, 3600),
+}
+
+
+def load_config(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None = None) -> Config:
+    """Build the configuration. ``flags`` holds only what was given on the command line.
+
+    Raises: ConfigError, naming the setting and its source.
+    """
+    fields = {field.name: field for field in dataclasses.fields(Config)}
+    values: dict[str, Any] = {}
+    for source, given in (
+        (str(file), _read_file(file)),
+        ("the environment", _from_environment(environ)),
+        ("the command line", dict(flags)),
+    ):
+        for name, raw in given.items():
+            if name not in fields:
+                raise ConfigError(f"unknown setting {name!r} in {source}; `rollserve serve --help` lists all of them")
+            values[name] = _convert(name, raw, source)
+    return Config(**values)
+
+
+def _read_file(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read the configuration file {file}: {error}") from error
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        for name, value in environ.items()
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in NOT_CONFIGURATION
+    }
+
+
+def field_type(name: str) -> tuple[type, bool]:
+    """``(type of one value, whether it may be repeated)`` of a field."""
+    hint = typing.get_type_hints(Config)[name]
+    if typing.get_origin(hint) is tuple:
+        return typing.get_args(hint)[0], True
+    if isinstance(hint, types.UnionType):
+        hint = next(arg for arg in typing.get_args(hint) if arg is not type(None))
+    return hint, False
+
+
+def _convert(name: str, raw: Any, source: str) -> Any:
+    kind, repeated = field_type(name)
+    try:
+        if repeated:
+            return tuple(kind(item) for item in (raw.split(",") if isinstance(raw, str) else raw))
+        return _convert_one(kind, raw)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} = {raw!r} in {source} is not a valid {kind.__name__}") from error
+
+
+def _convert_one(kind: type, raw: Any) -> Any:
+    if kind is bool:
+        return _boolean(raw)
+    if isinstance(raw, bool) or (kind is int and isinstance(raw, float)):
+        raise TypeError
+    return kind(raw)
+
+
+def _boolean(raw: Any) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if isinstance(raw, bool):
+        return raw
+    return words[raw.lower()] if isinstance(raw, str) and raw.lower() in words else _refuse(raw)
+
+
+def _refuse(raw: Any) -> bool:
+    raise ValueError(raw)

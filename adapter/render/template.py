@@ -1,0 +1,87 @@
+"""Messages to text, by the model's own chat template.
+
+A chat template is a Jinja program that model authors write against the environment of transformers' ``apply_chat_template``:
+trimmed blocks, loop controls, a ``tojson`` filter that keeps non-ASCII text, ``raise_exception`` and ``strftime_now``. The same
+environment is built here, sandboxed, so that the rendered text is the same byte for byte without importing transformers.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+
+from adapter.errors import BadRequest
+from adapter.types import Message, Tool
+
+
+class ChatTemplate:
+    """A compiled chat template.
+
+    ``special_tokens`` (``bos_token``, ``eos_token``, ...) are variables that templates read. ``now`` gives the time for templates
+    that print a date.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        special_tokens: Mapping[str, str] | None = None,
+        now: Callable[[], datetime.datetime] = datetime.datetime.now,
+    ) -> None:
+        self.source = source
+        self._special_tokens = dict(special_tokens or {})
+        self._template = _environment(now).from_string(source)
+
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool], options: Mapping[str, Any]) -> str:
+        """The prompt's text, with the generation prompt at its end.
+
+        Raises: BadRequest, if the template refuses the messages (an order of roles that it does not know, say).
+        """
+        try:
+            return self._template.render(
+                **self._special_tokens,
+                **{name: value for name, value in options.items() if name not in _RESERVED},
+                messages=list(messages),
+                tools=list(tools) or None,
+                documents=None,
+                add_generation_prompt=True,
+            )
+        except (jinja2.TemplateError, TypeError, ValueError) as error:
+            raise BadRequest(f"the model's chat template refuses this conversation: {error}", field="messages") from error
+
+
+_RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "pad_token", "unk_token"})
+
+
+def _environment(now: Callable[[], datetime.datetime]) -> jinja2.Environment:
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols, _GenerationBlock]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = lambda form: now().strftime(form)
+    return environment
+
+
+def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False) -> str:
+    # Jinja's own filter escapes HTML characters, which would change the prompt.
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+class _GenerationBlock(jinja2.ext.Extension):
+    """``{% generation %}`` marks the assistant's part for trainers that re-render; here it renders its content and nothing else."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
+
+    def parse(self, parser: Any) -> Any:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
