@@ -1,8 +1,8 @@
 """GGUF file -> plain float32 checkpoint folder: ``python -m engine.dequantize GGUF TARGET TEMPLATE``.
 
-It is a process of its own so that the caller neither imports torch nor keeps the weights in its memory. The folder holds
-``config.json``, ``generation_config.json``, ``model.safetensors``, ``tokenizer.json``, ``tokenizer_config.json`` and
-``chat_template.jinja`` (the text of the file TEMPLATE), and depends on nothing but the arguments.
+It is a process of its own so that the caller neither imports torch nor keeps the weights in its memory. The folder
+holds ``config.json``, ``generation_config.json``, ``model.safetensors``, ``tokenizer.json``, ``tokenizer_config.json``
+and ``chat_template.jinja`` (the text of the file TEMPLATE), and depends on nothing but the arguments.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ def dequantize(gguf: Path, target: Path, chat_template: str) -> None:
     # The library will not save a model that was read from GGUF, though its weights are plain by now.
     config = quantized.config
     del config.quantization_config
-    config._name_or_path = ""
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.load_state_dict(quantized.state_dict())
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(quantized.state_dict(), assign=True)
+    model.tie_weights()
     model.generation_config = quantized.generation_config
     model.save_pretrained(target)
 

