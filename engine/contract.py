@@ -2,9 +2,9 @@
 
 Tensor names, dtypes and shapes are those of TensorRT-LLM's own Triton model (``tensorrt_llm`` in
 ``triton_backend/all_models/inflight_batcher_llm``), so that its clients can talk to our models. Our Python models add
-``finish_reason``, ``cached_tokens`` and ``weight_version`` to the outputs and ``control`` to the inputs. Every tensor has a
-leading batch dimension of 1 on the wire. ``repository`` renders this table as ``config.pbtxt`` and, for the models themselves,
-as ``contract.json``.
+``finish_reason``, ``cached_tokens``, ``weight_version`` and ``control_reply`` to the outputs and ``control`` to the
+inputs. Every tensor has a leading batch dimension of 1 on the wire. ``repository`` renders this table as
+``config.pbtxt`` and, for the models themselves, as ``contract.json``.
 
 Semantics of our models:
 
@@ -15,6 +15,10 @@ Semantics of our models:
 - ``request_output_len`` is the number of new tokens asked for. Prompt plus that beyond ``max_seq_len`` is an error, never clamped.
 - ``exclude_input_in_output`` defaults to true; false puts the prompt's ids before the first response's ids (no log probs for them).
 - ``stop: true`` cancels the live request of the same id and is itself answered by an empty final response.
+- ``control`` is a JSON object: ``{"op": "stats"}``, ``{"op": "flush"}`` (forget the KV cache) or ``{"op":
+  "update_weights", "version": N}``. The answer is one final response with ``control_reply`` (BYTES [1, 1]) alone, a JSON
+  object that has ``op`` and ``weight_version``; that of ``stats`` also ``vocab_size``, ``max_seq_len`` and ``live``, the
+  number of requests that have not ended. As in a ``stop`` request the required inputs are there but not looked at.
 - Request parameters ``session`` (string) and ``turn`` (int) go to the engine log.
 - An error message that starts with ``INVALID_REQUEST_PREFIX`` means that the model refused the request and sampled nothing.
 """
@@ -75,6 +79,7 @@ OUTPUTS: tuple[TensorSpec, ...] = (
     TensorSpec("finish_reason", "BYTES", (1,)),
     TensorSpec("cached_tokens", "INT32", (1,)),
     TensorSpec("weight_version", "INT32", (1,)),
+    TensorSpec("control_reply", "BYTES", (1,)),
 )
 
 WANTED_OUTPUTS = ("output_ids", "sequence_length", "output_log_probs", "finish_reason", "cached_tokens", "weight_version")
