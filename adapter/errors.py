@@ -16,6 +16,8 @@
 
 from __future__ import annotations
 
+from engine.errors import EngineError, EngineRejected, EngineTimeout, EngineUnavailable
+
 
 class AdapterError(Exception):
     """Base of everything that is answered with an error body. ``str(error)`` is the message for the client."""
@@ -75,3 +77,18 @@ class Unavailable(AdapterError):
 
 class UpstreamTimeout(AdapterError):
     status = 504
+
+
+def from_engine(error: EngineError) -> AdapterError:
+    """What a client is told of an engine's failure."""
+    for kind, told in _ENGINE_ERRORS.items():
+        if isinstance(error, kind):
+            return told(f"the engine: {error}")
+    return UpstreamFailed(f"the engine: {error}")
+
+
+_ENGINE_ERRORS: dict[type[EngineError], type[AdapterError]] = {
+    EngineRejected: BadRequest,
+    EngineUnavailable: Unavailable,
+    EngineTimeout: UpstreamTimeout,
+}

@@ -151,9 +151,11 @@ class TurnRecord:
 
     prompt_ids: Ids
     output_ids: Ids
-    output_log_probs: LogProbs | None
+    output_log_probs: LogProbs | None = None
     finish_reason: FinishReason | str = FinishReason.STOP
     ill_formed: bool = False
+    untrainable: str | None = None
+    """A reason code, if the turn is kept as context but must not be trained (``suspect_logprobs``)."""
     versions: tuple[VersionSpan, ...] = ()
     sampling: Sampling | None = None
     cached_tokens: int = 0

@@ -1,7 +1,7 @@
 """The engine's vocabulary: what is asked for and what comes back.
 
-Ids are int32 arrays and log probs float32 arrays, one-dimensional, equal in length; they are shared by reference and never
-written to after they were made.
+Ids are int32 arrays and log probs float32 arrays, one-dimensional, equal in length; they are shared by reference and
+never written to after they were made.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class SamplingParams:
 class GenerateRequest:
     """One generation.
 
-    ``request_id`` is unique among live requests. ``end_ids`` are tokens that end the reply, ``stop_words`` are id sequences
-    that do; both stay in the output. ``session`` and ``turn`` tell the engine's own log whom the request served.
+    ``request_id`` is unique among live requests. ``end_ids`` are tokens that end the reply, ``stop_words`` are id
+    sequences that do; both stay in the output. ``session`` and ``turn`` tell the engine's own log whom the request
+    served.
     """
 
     request_id: str
@@ -120,4 +121,8 @@ class Engine(Protocol):
 
         Raises: EngineError (see ``engine.errors``).
         """
+        ...
+
+    async def check_ready(self) -> None:
+        """Raises: EngineUnavailable, with the reason, if a generation would not be accepted now."""
         ...

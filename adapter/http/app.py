@@ -1,0 +1,38 @@
+"""The routes. Every protocol's routes exist twice: plain, and under ``/s/SID`` for a client that names its session by URL.
+
+    POST /v1/messages, /v1/messages/count_tokens     Anthropic Messages
+    POST /v1/chat/completions                        OpenAI Chat Completions
+    GET  /v1/models
+    POST /v1/sessions   GET /v1/sessions   GET /v1/sessions/SID   POST /v1/sessions/SID/finish   DELETE /v1/sessions/SID
+    GET  /healthz   GET /readyz
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from adapter.http import control, health, turns
+from adapter.http.failures import failures_as_bodies
+from adapter.http.state import STATE, ServerState
+from adapter.protocols.anthropic import AnthropicMessages
+from adapter.protocols.openai_chat import OpenAIChat
+
+
+def build_app(state: ServerState) -> web.Application:
+    """The server as an application that is not yet listening."""
+    app = web.Application(middlewares=[failures_as_bodies], client_max_size=state.services.config.max_body_bytes)
+    app[STATE] = state
+    anthropic, chat = AnthropicMessages(), OpenAIChat()
+    for prefix in ("", "/s/{sid}"):
+        app.router.add_post(f"{prefix}/v1/messages", turns.turn_handler(anthropic))
+        app.router.add_post(f"{prefix}/v1/messages/count_tokens", turns.count_tokens_handler(anthropic))
+        app.router.add_post(f"{prefix}/v1/chat/completions", turns.turn_handler(chat))
+        app.router.add_get(f"{prefix}/v1/models", turns.list_models)
+    app.router.add_post("/v1/sessions", control.open_session)
+    app.router.add_get("/v1/sessions", control.list_sessions)
+    app.router.add_get("/v1/sessions/{sid}", control.show_session)
+    app.router.add_post("/v1/sessions/{sid}/finish", control.finish_session)
+    app.router.add_delete("/v1/sessions/{sid}", control.drop_session)
+    app.router.add_get("/healthz", health.alive)
+    app.router.add_get("/readyz", health.ready)
+    return app

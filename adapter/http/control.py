@@ -1,0 +1,142 @@
+"""The trainer's side: open, list, look at, finish and drop sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from adapter.errors import BadRequest
+from adapter.http.bodies import read_json_object
+from adapter.http.state import STATE
+from adapter.sampling import SessionSampling, read_settings
+from adapter.sessions import FinishRequest, Session, SessionSettings
+from adapter.trajectory import Export
+
+_OPEN_FIELDS = frozenset({"sid", "sampling", "max_context_tokens", "max_turns", "metadata"})
+_FINISH_FIELDS = frozenset({"reward", "metadata", "index", "group_index", "prompt", "label", "max_sample_tokens"})
+
+
+async def open_session(request: web.Request) -> web.StreamResponse:
+    """``POST /v1/sessions``: 201 with the session's name and the base URLs for clients."""
+    body = await read_json_object(request, optional=True)
+    _only(body, _OPEN_FIELDS)
+    sampling = body.get("sampling", {})
+    if not isinstance(sampling, dict):
+        raise BadRequest("sampling must be an object", field="sampling")
+    _only(sampling, frozenset({"default", "pinned"}), "sampling.")
+    settings = SessionSettings(
+        sampling=SessionSampling(
+            default=read_settings(sampling.get("default", {}), "sampling.default"),
+            pinned=read_settings(sampling.get("pinned", {}), "sampling.pinned"),
+        ),
+        max_context_tokens=_integer(body, "max_context_tokens", low=2),
+        max_turns=_integer(body, "max_turns", low=1),
+        metadata=_object(body, "metadata"),
+    )
+    session = request.app[STATE].sessions.open(_sid(body), settings)
+    base_url = f"{request.scheme}://{request.host}/s/{session.sid}"
+    return _json({"sid": session.sid, "base_url": base_url, "openai_base_url": f"{base_url}/v1"}, status=201)
+
+
+async def list_sessions(request: web.Request) -> web.StreamResponse:
+    """``GET /v1/sessions``: all live sessions, without their messages."""
+    return _json({"sessions": [_summary(session) for session in request.app[STATE].sessions.live()]})
+
+
+async def show_session(request: web.Request) -> web.StreamResponse:
+    """``GET /v1/sessions/SID``: the session's tree as paths from root to leaf."""
+    session = request.app[STATE].sessions.find(request.match_info["sid"])
+    return _json({**_summary(session), "paths": session.trajectory.paths()})
+
+
+async def finish_session(request: web.Request) -> web.StreamResponse:
+    """``POST /v1/sessions/SID/finish``: the session's samples and their ledger; the session is over."""
+    body = await read_json_object(request, optional=True)
+    _only(body, _FINISH_FIELDS)
+    finish = FinishRequest(
+        reward=_reward(body.get("reward")),
+        metadata=_object(body, "metadata"),
+        index=_integer(body, "index"),
+        group_index=_integer(body, "group_index"),
+        prompt=body.get("prompt", ""),
+        label=body.get("label"),
+        max_sample_tokens=_integer(body, "max_sample_tokens", low=1),
+    )
+    answer = await request.app[STATE].sessions.finish(request.match_info["sid"], finish, _render_export)
+    return web.Response(body=answer, content_type="application/json")
+
+
+async def drop_session(request: web.Request) -> web.StreamResponse:
+    """``DELETE /v1/sessions/SID``: forget it, without samples."""
+    await request.app[STATE].sessions.drop(request.match_info["sid"])
+    return web.Response(status=204)
+
+
+def _render_export(session: Session, export: Export) -> bytes:
+    return orjson.dumps(
+        {
+            "sid": session.sid,
+            "turn_count": session.trajectory.turn_count,
+            "samples": [sample.to_dict() for sample in export.samples],
+            "ledger": export.ledger.to_dict(),
+        }
+    )
+
+
+def _summary(session: Session) -> dict[str, Any]:
+    turns = session.trajectory.turn_count
+    return {
+        "sid": session.sid,
+        "state": session.state,
+        "has_session": turns > 0,
+        "turn_count": turns,
+        "in_flight": len(session.in_flight),
+        "created_at": session.created_at,
+        "metadata": dict(session.settings.metadata),
+        "sampling": {"default": dict(session.settings.sampling.default), "pinned": dict(session.settings.sampling.pinned)},
+    }
+
+
+def _json(document: Any, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(document), content_type="application/json")
+
+
+def _only(body: Mapping[str, Any], known: frozenset[str], prefix: str = "") -> None:
+    for name in body:
+        if name not in known:
+            raise BadRequest(f"unknown field {prefix}{name}; known are {', '.join(sorted(known))}", field=prefix + name)
+
+
+def _integer(body: Mapping[str, Any], name: str, low: int = 0) -> int | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise BadRequest(f"{name} must be an integer of at least {low}", field=name)
+    return value
+
+
+def _object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = body.get(name) or {}
+    if not isinstance(value, dict):
+        raise BadRequest(f"{name} must be an object", field=name)
+    return value
+
+
+def _sid(body: Mapping[str, Any]) -> str | None:
+    sid = body.get("sid")
+    if sid is None:
+        return None
+    if not isinstance(sid, str) or not sid or not all(c.isascii() and (c.isalnum() or c in "-_.~") for c in sid):
+        raise BadRequest("sid must be a non-empty string of letters, digits and -_.~, since it stands in URLs", field="sid")
+    return sid
+
+
+def _reward(value: Any) -> Any:
+    """A number, or an object of named rewards, or null."""
+    if value is None or isinstance(value, dict) or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise BadRequest("reward must be a number, an object or null", field="reward")

@@ -1,0 +1,82 @@
+"""Every failure becomes the error body of the protocol that was spoken; nothing else leaves the server.
+
+A client that went away is status 499 in the log (nginx's number); it gets no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from adapter.errors import AdapterError, BodyTooLarge, NotFound
+from adapter.http.state import PROTOCOL
+from adapter.logs import event
+
+logger = logging.getLogger("rollserve.http")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class MethodNotAllowed(AdapterError):
+    status = 405
+
+
+class ServerFault(AdapterError):
+    """A fault of our own. The log has the traceback; the client learns only that it happened."""
+
+    status = 500
+
+
+@web.middleware
+async def failures_as_bodies(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The outermost layer of every request."""
+    try:
+        return await handler(request)
+    except AdapterError as error:
+        return _answer(request, error)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        return _answer(request, _of_http(request, error))
+    except (asyncio.CancelledError, ConnectionResetError):
+        event(logger, logging.INFO, "client_gone", status=499, path=request.path)
+        raise
+    except Exception:
+        logger.exception("fault", extra={"fields": {"path": request.path}})
+        return _answer(request, ServerFault("internal error; the server's log has the details"))
+
+
+def _of_http(request: web.Request, error: web.HTTPException) -> AdapterError:
+    if error.status == 404:
+        return NotFound(f"there is no {request.method} {request.path}")
+    if error.status == 405:
+        return MethodNotAllowed(f"{request.path} does not take {request.method}")
+    if error.status == 413:
+        return BodyTooLarge("the body is too large")
+    fault = AdapterError(error.reason)
+    fault.status = error.status
+    return fault
+
+
+def _answer(request: web.Request, error: AdapterError) -> web.Response:
+    event(logger, logging.INFO, "refused", status=error.status, path=request.path, field=error.field, message=str(error))
+    protocol = request.get(PROTOCOL)
+    body = protocol.render_error(error) if protocol is not None else control_error(error)
+    headers = {"Retry-After": str(math.ceil(error.retry_after))} if error.retry_after is not None else None
+    return web.Response(status=error.status, body=orjson.dumps(body), content_type="application/json", headers=headers)
+
+
+def control_error(error: AdapterError) -> dict[str, Any]:
+    """The error body of the server's own routes."""
+    return {"error": {"type": _kind(error), "message": str(error), "field": error.field}}
+
+
+def _kind(error: AdapterError) -> str:
+    name = type(error).__name__
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")

@@ -1,0 +1,38 @@
+"""Which session a request belongs to.
+
+In this order: the URL (``/s/SID/...``), the CLI's own header, Bearer, ``x-api-key``, the body, else ``default``. Only the URL must
+name a session that exists; any other name opens one unless ``--explicit-sessions`` is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from adapter.protocols.base import WireProtocol
+from adapter.sessions import Session, Sessions
+
+DEFAULT_SESSION = "default"
+
+CLIENT_HEADERS = ("X-Claude-Code-Session-Id", "thread-id", "session-id", "x-session-affinity")
+"""Claude Code; Codex (its agent, then its root session); opencode."""
+
+
+def session_of(request: web.Request, sessions: Sessions, protocol: WireProtocol, body: Mapping[str, Any]) -> Session:
+    """Raises: NotFound, Gone, BadRequest (a name that cannot be one)."""
+    sid = request.match_info.get("sid")
+    if sid is not None:
+        return sessions.find(sid)
+    return sessions.find_or_open(_header_name(request) or protocol.body_session(body) or DEFAULT_SESSION)
+
+
+def _header_name(request: web.Request) -> str | None:
+    for header in CLIENT_HEADERS:
+        if request.headers.get(header):
+            return request.headers[header]
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return request.headers.get("x-api-key") or None

@@ -1,0 +1,24 @@
+"""What the handlers share, under typed keys of the application."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from adapter.protocols.base import WireProtocol
+from adapter.sessions import Sessions
+from adapter.turn import TurnServices
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """The services of one running server."""
+
+    services: TurnServices
+    sessions: Sessions
+
+
+STATE = web.AppKey("state", ServerState)
+PROTOCOL = web.RequestKey("protocol", WireProtocol)
+"""The protocol of the request being served; errors are rendered in it."""

@@ -1,0 +1,210 @@
+"""Sessions of this process: open, find, finish, drop.
+
+A session lives from its first request, or from ``POST /v1/sessions``, until it is finished or dropped. Everything that touches one
+runs on one event loop, so nothing here is locked. The in-flight set holds the tasks of requests that are being served; a turn joins
+the trajectory when it is committed, so a request that ends early leaves no trace.
+
+    OPEN ──finish──► FINISHING ──exported──► finished: the answer is kept for a repeated finish, turns are answered with 410
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from adapter.config import Config
+from adapter.errors import BadRequest, Conflict, Gone, NotFound, TooManyRequests
+from adapter.sampling import SessionSampling
+from adapter.trajectory import Export, Sample, Trajectory
+
+MAX_NAME_LENGTH = 256
+"""Characters. Names come from headers and bodies; API keys, which may serve as names, are shorter."""
+
+
+class SessionState(StrEnum):
+    """Where a live session stands."""
+
+    OPEN = "open"
+    FINISHING = "finishing"
+    """Waiting for turns in flight, or exporting; no new turn is admitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What ``POST /v1/sessions`` can set."""
+
+    sampling: SessionSampling = field(default_factory=SessionSampling)
+    max_context_tokens: int | None = None
+    max_turns: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishRequest:
+    """What ``finish`` is given; two finishes are the same when these are equal."""
+
+    reward: Any = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    index: int | None = None
+    group_index: int | None = None
+    prompt: Any = ""
+    label: Any = None
+    max_sample_tokens: int | None = None
+
+
+@dataclass(slots=True)
+class Session:
+    """One live session."""
+
+    sid: str
+    settings: SessionSettings
+    trajectory: Trajectory
+    created_at: float
+    state: SessionState = SessionState.OPEN
+    in_flight: set[asyncio.Task[Any]] = field(default_factory=set)
+    turns_started: int = 0
+
+    @contextmanager
+    def turn_in_flight(self, max_turns: int | None) -> Iterator[int]:
+        """Hold a place in the in-flight set; gives the number of this turn, counted from 1 by start.
+
+        Raises: Gone, TooManyRequests.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._admit(max_turns)
+        self.turns_started += 1
+        self.in_flight.add(task)
+        try:
+            yield self.turns_started
+        finally:
+            self.in_flight.discard(task)
+
+    def _admit(self, max_turns: int | None) -> None:
+        if self.state is not SessionState.OPEN:
+            raise Gone(f"session {self.sid!r} is being finished")
+        limit = self.settings.max_turns or max_turns
+        if limit is not None and self.trajectory.turn_count + len(self.in_flight) >= limit:
+            raise TooManyRequests(f"session {self.sid!r} has had its {limit} turns")
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    request: FinishRequest
+    answer: bytes
+
+
+class Sessions:
+    """All sessions that this process owns. ``decode`` turns the ids of a sample's response into text."""
+
+    def __init__(self, config: Config, decode: Callable[[list[int]], str]) -> None:
+        self._config = config
+        self._decode = decode
+        self._live: dict[str, Session] = {}
+        self._finished: OrderedDict[str, _Finished] = OrderedDict()
+
+    def open(self, sid: str | None, settings: SessionSettings) -> Session:
+        """A new session. Raises: Conflict, if the name was ever used; BadRequest, if it is no name."""
+        sid = sid or f"s-{secrets.token_hex(12)}"
+        _check_name(sid)
+        if sid in self._live or sid in self._finished:
+            raise Conflict(f"session {sid!r} exists already", field="sid")
+        session = Session(sid, settings, Trajectory(self._config.fork_threshold_tokens, require_log_probs=True), time.time())
+        self._live[sid] = session
+        return session
+
+    def find(self, sid: str) -> Session:
+        """A live session. Raises: Gone, if it is finished; NotFound."""
+        session = self._live.get(sid)
+        if session is not None:
+            return session
+        if sid in self._finished:
+            raise Gone(f"session {sid!r} is finished")
+        raise NotFound(f"there is no session {sid!r}; open it with POST /v1/sessions", field="session")
+
+    def find_or_open(self, sid: str) -> Session:
+        """The session of a name that a client brought itself. Raises: as ``find``, with ``--explicit-sessions``; else Gone."""
+        if self._config.explicit_sessions or sid in self._live or sid in self._finished:
+            return self.find(sid)
+        return self.open(sid, SessionSettings())
+
+    def live(self) -> list[Session]:
+        return list(self._live.values())
+
+    async def drop(self, sid: str) -> None:
+        """Forget a session and all it recorded; its turns in flight are cancelled. Raises: NotFound."""
+        if self._finished.pop(sid, None) is not None:
+            return
+        session = self.find(sid)
+        session.state = SessionState.FINISHING
+        await _cancel(session.in_flight)
+        self._live.pop(sid, None)
+
+    async def finish(self, sid: str, request: FinishRequest, render: Callable[[Session, Export], bytes]) -> bytes:
+        """Export a session and end it; the answer is what ``render`` makes of the export.
+
+        Idempotent: the same finish again gives the same answer. Turns in flight get ``finish_grace_s`` to end.
+        Raises: NotFound; Conflict, if it is being finished or was finished in another way.
+        """
+        earlier = self._finished.get(sid)
+        if earlier is not None:
+            if earlier.request != request:
+                raise Conflict(f"session {sid!r} was finished with another reward or metadata")
+            return earlier.answer
+        session = self.find(sid)
+        if session.state is not SessionState.OPEN:
+            raise Conflict(f"session {sid!r} is being finished or dropped")
+        session.state = SessionState.FINISHING
+        try:
+            answer = await self._export(session, request, render)
+        except BaseException:
+            session.state = SessionState.OPEN
+            raise
+        self._live.pop(sid, None)
+        self._remember(sid, _Finished(request, answer))
+        return answer
+
+    async def _export(self, session: Session, request: FinishRequest, render: Callable[[Session, Export], bytes]) -> bytes:
+        if session.in_flight:
+            await asyncio.wait(session.in_flight, timeout=self._config.finish_grace_s)
+        await _cancel(session.in_flight)
+
+        def export() -> bytes:
+            base = Sample(index=request.index, group_index=request.group_index, prompt=request.prompt, label=request.label)
+            made = session.trajectory.export(
+                base_sample=base,
+                reward=request.reward,
+                extra_metadata={**session.settings.metadata, **request.metadata, "sid": session.sid},
+                max_sample_tokens=request.max_sample_tokens,
+                decode=self._decode,
+            )
+            return render(session, made)
+
+        # Long sessions take tens of milliseconds; nothing else touches a session that is being finished.
+        return await asyncio.to_thread(export)
+
+    def _remember(self, sid: str, finished: _Finished) -> None:
+        self._finished[sid] = finished
+        while len(self._finished) > self._config.keep_finished:
+            self._finished.popitem(last=False)
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    current = asyncio.current_task()
+    others = [task for task in tasks if task is not current]
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others)
+
+
+def _check_name(sid: str) -> None:
+    if len(sid) > MAX_NAME_LENGTH or not sid.isprintable():
+        raise BadRequest(f"a session's name has at most {MAX_NAME_LENGTH} printable characters", field="sid")

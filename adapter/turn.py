@@ -1,0 +1,242 @@
+"""The one use case: a request of a client becomes a generation, its reply, and a turn of the session's trajectory.
+
+    prepare   everything that can be refused: sampling, rendering, the context; gives a ``Turn``
+    events    run the generation; each batch holds what one message of the engine made visible
+    commit    one synchronous call when the last chunk is in, before the last batch leaves ``events``
+
+A client that goes away cancels the task that iterates; closing ``events`` closes the engine's iterator, which cancels the
+generation. Before the commit that leaves no trace; after it the turn is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from adapter.config import Config
+from adapter.errors import AdapterError, BadRequest, NotFound, PromptTooLong, UpstreamFailed, from_engine
+from adapter.ids import IdSource, RandomIds
+from adapter.parsing import ParserChoice, Pipeline, PipelineOptions, choose_parsers
+from adapter.protocols.base import WireProtocol
+from adapter.render.prompt import Prompt, Renderer
+from adapter.sampling import EffectiveSampling, effective_sampling
+from adapter.sessions import Session
+from adapter.types import ChatRequest, ParsedModelOutput, Reply, ReplyEvent, Sampling, TurnRecord, Usage, VersionSpan
+from engine.errors import EngineError
+from engine.types import Engine, FinishReason, GenerateRequest, TokenChunk
+
+OFF_LOOP_CHARACTERS = 16_000
+"""Conversations longer than this are rendered and encoded in a thread: about 4k tokens, 5 ms; a hop costs 0.05 ms."""
+
+SUSPECT_ZERO_TOKENS = 16
+"""This many tokens sampled at a temperature above 0, all with log prob 0.0: the engine is not giving log probs at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnServices:
+    """What every turn needs; built once at start."""
+
+    config: Config
+    engine: Engine
+    renderer: Renderer
+    parsers: ParserChoice
+    ids: IdSource = field(default_factory=RandomIds)
+
+    @classmethod
+    def build(cls, config: Config, engine: Engine, renderer: Renderer, ids: IdSource | None = None) -> TurnServices:
+        parsers = choose_parsers(renderer.template.source, config.tool_parser, config.reasoning_parser)
+        return cls(config, engine, renderer, parsers, ids or RandomIds())
+
+    @property
+    def context_tokens(self) -> int:
+        return min(self.config.max_context_tokens or self.engine.info.max_seq_len, self.engine.info.max_seq_len)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOutcome:
+    """A committed turn, for the client."""
+
+    parsed: ParsedModelOutput
+    reply: Reply
+    reason: FinishReason
+    usage: Usage
+
+
+async def count_prompt_tokens(services: TurnServices, request: ChatRequest) -> int:
+    """The exact length of the prompt that ``request`` would send. Raises: BadRequest, NotFound."""
+    check_model(services.config, request)
+    return int((await _render(services.renderer, request)).ids.size)
+
+
+async def prepare_turn(
+    services: TurnServices, session: Session, number: int, protocol: WireProtocol, request: ChatRequest
+) -> Turn:
+    """Everything that can be refused before the engine is asked. Raises: AdapterError."""
+    check_model(services.config, request)
+    sampling = effective_sampling(services.config, session.settings.sampling, request, secrets.randbits(63))
+    prompt = await _render(services.renderer, request)
+    context = min(session.settings.max_context_tokens or services.context_tokens, services.context_tokens)
+    if prompt.ids.size >= context:
+        raise PromptTooLong(int(prompt.ids.size), context)
+    max_tokens = min(sampling.max_tokens, context - int(prompt.ids.size))
+    if sampling.params.min_tokens > max_tokens:
+        raise BadRequest(f"min_tokens is {sampling.params.min_tokens}, but only {max_tokens} tokens may be sampled", field="min_tokens")
+    generate = GenerateRequest(
+        request_id=services.ids.new("gen_", 24),
+        prompt_ids=prompt.ids,
+        max_tokens=max_tokens,
+        sampling=sampling.params,
+        end_ids=services.renderer.end_ids,
+        session=session.sid,
+        turn=number,
+    )
+    return Turn(services, session, protocol, request, prompt, generate, sampling)
+
+
+class Turn:
+    """One turn in flight. ``outcome`` is set once it is committed."""
+
+    def __init__(
+        self,
+        services: TurnServices,
+        session: Session,
+        protocol: WireProtocol,
+        request: ChatRequest,
+        prompt: Prompt,
+        generate: GenerateRequest,
+        sampling: EffectiveSampling,
+    ) -> None:
+        self.session = session
+        self.protocol = protocol
+        self.request = request
+        self.prompt_ids = prompt.ids
+        self.sampling = sampling
+        self.number = generate.turn
+        self.outcome: TurnOutcome | None = None
+        self._services = services
+        self._generate = generate
+        self._chunks: list[TokenChunk] = []
+        self._started_at = time.time()
+        self._pipeline = Pipeline(
+            services.renderer.tokenizer,
+            PipelineOptions.for_reply(
+                services.parsers,
+                prompt_text=prompt.text,
+                end_ids=services.renderer.end_ids,
+                stop=request.stop,
+                tools=request.tools,
+            ),
+        )
+
+    async def events(self) -> AsyncIterator[list[ReplyEvent]]:
+        """Batches of reply events as tokens arrive; the turn is committed when the last batch is given.
+
+        Raises: AdapterError, if the engine fails; nothing is recorded then.
+        """
+        try:
+            async with aclosing(self._services.engine.generate(self._generate)) as chunks:  # type: ignore[type-var]
+                async for chunk in chunks:
+                    self._chunks.append(chunk)
+                    events = self._pipeline.feed(chunk.ids)
+                    if chunk.finished is not None or self._pipeline.stopped is not None:
+                        break
+                    if events:
+                        yield events
+                else:
+                    raise UpstreamFailed("the engine ended the reply without saying why")
+        except EngineError as error:
+            raise from_engine(error) from error
+        reason = self._finish_reason(chunk)
+        events += self._pipeline.finish(reason)
+        self.outcome = self._commit(reason)
+        yield events
+
+    def _finish_reason(self, last: TokenChunk) -> FinishReason:
+        if self._pipeline.stopped is not None:
+            return FinishReason.STOP
+        assert last.finished is not None
+        if last.finished.reason is FinishReason.CANCELLED:
+            raise UpstreamFailed("the engine cancelled the reply")
+        return last.finished.reason
+
+    def _commit(self, reason: FinishReason) -> TurnOutcome:
+        """Record the turn. Synchronous: nothing can come between the last token and the record."""
+        parsed = self._pipeline.output()
+        reply = self.protocol.reply(parsed, reason, self._services.ids)
+        record = self._record(reason, parsed.ill_formed)
+        self.session.trajectory.record_turn(
+            turn=record,
+            prompt_messages=self.request.messages,
+            response_message=reply.manager_message,
+            metadata={"sid": self.session.sid},
+        )
+        usage = Usage(
+            input_tokens=int(self.prompt_ids.size),
+            output_tokens=int(record.output_ids.size),
+            cached_tokens=record.cached_tokens,
+            reasoning_tokens=self._pipeline.reasoning_tokens,
+        )
+        return TurnOutcome(parsed, reply, reason, usage)
+
+    def _record(self, reason: FinishReason, ill_formed: bool) -> TurnRecord:
+        # A stop string of the client ends the reply at the token that completed it; what the engine sampled after is no part of it.
+        stopped = self._pipeline.stopped
+        kept = stopped.tokens if stopped is not None else sum(chunk.ids.size for chunk in self._chunks)
+        output_ids = np.concatenate([chunk.ids for chunk in self._chunks])[:kept]
+        log_probs = np.concatenate([chunk.log_probs for chunk in self._chunks])[:kept]
+        finished = self._chunks[-1].finished
+        params = self._generate.sampling
+        suspect = params.temperature > 0 and params.top_k != 1 and kept >= SUSPECT_ZERO_TOKENS and not log_probs.any()
+        return TurnRecord(
+            prompt_ids=self.prompt_ids,
+            output_ids=output_ids,
+            output_log_probs=log_probs,
+            finish_reason=reason,
+            ill_formed=ill_formed,
+            untrainable="suspect_logprobs" if suspect else None,
+            versions=_version_spans(self._chunks, kept),
+            sampling=Sampling(params, self._generate.max_tokens, self._services.engine.info.log_prob_mode),
+            cached_tokens=finished.cached_tokens if finished else 0,
+            started_at=self._started_at,
+            finished_at=time.time(),
+        )
+
+
+def _version_spans(chunks: list[TokenChunk], kept: int) -> tuple[VersionSpan, ...]:
+    """Runs of equal weight version over the first ``kept`` output tokens."""
+    spans: list[VersionSpan] = []
+    start = 0
+    for chunk in chunks:
+        end = min(start + int(chunk.ids.size), kept)
+        if end > start and spans and spans[-1].version == chunk.weight_version:
+            spans[-1] = VersionSpan(spans[-1].start, end, chunk.weight_version)
+        elif end > start:
+            spans.append(VersionSpan(start, end, chunk.weight_version))
+        start = end
+    return tuple(spans)
+
+
+async def _render(renderer: Renderer, request: ChatRequest) -> Prompt:
+    arguments = (request.messages, request.tools, request.template_options)
+    if _characters(request) > OFF_LOOP_CHARACTERS:
+        return await asyncio.to_thread(renderer.prompt, *arguments)
+    return renderer.prompt(*arguments)
+
+
+def _characters(request: ChatRequest) -> int:
+    return sum(len(str(message.get("content", ""))) for message in request.messages) + sum(len(str(tool)) for tool in request.tools)
+
+
+def check_model(config: Config, request: ChatRequest) -> None:
+    known = (config.served_model_name, *config.model_alias)
+    if request.model is not None and request.model not in known and "*" not in config.model_alias:
+        raise NotFound(f"there is no model {request.model!r}; served: {', '.join(known)}", field="model")
+
+
+__all__ = ["AdapterError", "Turn", "TurnOutcome", "TurnServices", "check_model", "count_prompt_tokens", "prepare_turn"]
