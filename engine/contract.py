@@ -1,4 +1,4 @@
-"""The wire contract between the client and every model in ``model_repo``: one table, and the two pure functions over it.
+"""The wire contract between the client and every model in ``model_repo``: one table, and two pure functions over it.
 
 Tensor names, dtypes and shapes are those of TensorRT-LLM's own Triton model (``tensorrt_llm`` in
 ``triton_backend/all_models/inflight_batcher_llm``), so that its clients can talk to our models. Our Python models add
@@ -8,19 +8,24 @@ inputs. Every tensor has a leading batch dimension of 1 on the wire. ``repositor
 
 Semantics of our models:
 
-- One response per message; ids and log probs in it are *new* ones (``log_probs_streaming: delta``). Without ``streaming`` there
-  is one response. The response flagged final carries ``finish_reason`` and ``cached_tokens``; ``weight_version`` is in each.
-- An end token (``end_id``) and the words of ``stop_words_list`` stay in the output with their log probs. ``min_tokens`` holds
-  both back. Neither given: only the token limit ends the reply.
-- ``request_output_len`` is the number of new tokens asked for. Prompt plus that beyond ``max_seq_len`` is an error, never clamped.
-- ``exclude_input_in_output`` defaults to true; false puts the prompt's ids before the first response's ids (no log probs for them).
+- One response per message; ids and log probs in it are *new* ones (``log_probs_streaming: delta``). Without
+  ``streaming`` there is one response. The response flagged final carries ``finish_reason`` and ``cached_tokens``;
+  ``weight_version`` is in each.
+- An end token (``end_id``) and the words of ``stop_words_list`` stay in the output with their log probs. ``min_tokens``
+  holds both back. Neither given: only the token limit ends the reply.
+- ``request_output_len`` is the number of new tokens asked for. Prompt plus that beyond ``max_seq_len`` is an error,
+  never clamped.
+- ``exclude_input_in_output`` defaults to true; false puts the prompt's ids before the first response's ids (no log
+  probs for them).
 - ``stop: true`` cancels the live request of the same id and is itself answered by an empty final response.
-- ``control`` is a JSON object: ``{"op": "stats"}``, ``{"op": "flush"}`` (forget the KV cache) or ``{"op":
-  "update_weights", "version": N}``. The answer is one final response with ``control_reply`` (BYTES [1, 1]) alone, a JSON
-  object that has ``op`` and ``weight_version``; that of ``stats`` also ``vocab_size``, ``max_seq_len`` and ``live``, the
-  number of requests that have not ended. As in a ``stop`` request the required inputs are there but not looked at.
+- ``control`` is a JSON object: ``{"op": "stats"}``, ``{"op": "flush"}`` (forget the KV cache) or
+  ``{"op": "update_weights", "version": N}``. The answer is one final response with ``control_reply`` (BYTES [1, 1])
+  alone, a JSON object that has ``op`` and ``weight_version``; that of ``stats`` also ``vocab_size``, ``max_seq_len``
+  and ``live``, the number of requests that have not ended. As in a ``stop`` request the required inputs are there but
+  not looked at.
 - Request parameters ``session`` (string) and ``turn`` (int) go to the engine log.
-- An error message that starts with ``INVALID_REQUEST_PREFIX`` means that the model refused the request and sampled nothing.
+- An error message that starts with ``INVALID_REQUEST_PREFIX`` means that the model refused the request and sampled
+  nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import EngineProtocolError
+from engine.errors import EngineProtocolError, EngineRejected
 from engine.types import Finished, FinishReason, GenerateRequest, TokenChunk
 
 MODEL_NAME = "tensorrt_llm"
@@ -82,7 +87,14 @@ OUTPUTS: tuple[TensorSpec, ...] = (
     TensorSpec("control_reply", "BYTES", (1,)),
 )
 
-WANTED_OUTPUTS = ("output_ids", "sequence_length", "output_log_probs", "finish_reason", "cached_tokens", "weight_version")
+WANTED_OUTPUTS = (
+    "output_ids",
+    "sequence_length",
+    "output_log_probs",
+    "finish_reason",
+    "cached_tokens",
+    "weight_version",
+)
 """What the client asks for. Fewer outputs are smaller messages; ``cum_log_probs`` can be had by summing."""
 
 
@@ -109,11 +121,17 @@ def contract_document() -> dict[str, Any]:
 def encode_request(request: GenerateRequest) -> list[WireTensor]:
     """The input tensors of one streamed generation.
 
-    All end tokens travel as one-token stop words, in every case: the C++ model returns neither an ``end_id`` token nor its log
-    prob, and has room for one only.
+    All end tokens travel as one-token stop words, in every case: the C++ model returns neither an ``end_id`` token nor
+    its log prob, and has room for one only.
+
+    Raises: EngineRejected, if a value does not fit its tensor's dtype.
     """
     sampling = request.sampling
-    prompt = np.ascontiguousarray(request.prompt_ids, dtype="<i4")
+    prompt = np.ascontiguousarray(request.prompt_ids)
+    if prompt.dtype != np.int32 or request.prompt_ids.ndim != 1:
+        raise TypeError(
+            f"prompt_ids must be a one-dimensional int32 array, not {prompt.dtype} {request.prompt_ids.shape}"
+        )
     tensors = [
         WireTensor("input_ids", "INT32", (1, prompt.size), prompt.tobytes()),
         _scalar("input_lengths", "INT32", prompt.size),
@@ -137,13 +155,14 @@ def encode_request(request: GenerateRequest) -> list[WireTensor]:
 
 
 def encode_word_list(name: str, words: Sequence[Sequence[int]]) -> WireTensor:
-    """TensorRT-LLM's word list, INT32 [1, 2, N]: all ids joined, above the inclusive prefix sums of the words' lengths, padded with -1.
+    """TensorRT-LLM's word list, INT32 [1, 2, N]: all ids joined, above the inclusive prefix sums of the words' lengths.
 
-    ``[[5, 7, 3], [9, 2]]`` is ``[[5, 7, 3, 9, 2], [3, 5, -1, -1, -1]]`` (``convertWordList``, TensorRT-LLM ``utils.cc``).
+    The sums are padded with -1: ``[[5, 7, 3], [9, 2]]`` is ``[[5, 7, 3, 9, 2], [3, 5, -1, -1, -1]]``
+    (``convertWordList``, TensorRT-LLM ``utils.cc``).
     """
     ids = [token for word in words for token in word]
     rows = np.full((1, 2, len(ids)), -1, dtype="<i4")
-    rows[0, 0] = ids
+    rows[0, 0] = _checked(name, "INT32", ids)
     rows[0, 1, : len(words)] = np.cumsum([len(word) for word in words])
     return WireTensor(name, "INT32", rows.shape, rows.tobytes())
 
@@ -151,29 +170,32 @@ def encode_word_list(name: str, words: Sequence[Sequence[int]]) -> WireTensor:
 def decode_chunk(outputs: Mapping[str, WireTensor], *, final: bool, vocab_size: int) -> TokenChunk:
     """One response as a chunk.
 
-    Raises: EngineProtocolError, if an output is missing, counts differ, an id is outside the vocabulary, or a log prob is not
-    finite or above 0.
+    Raises: EngineProtocolError, if an output is missing or malformed, counts differ, an id is outside the vocabulary,
+    or a log prob is not finite or above 0.
     """
-    count = int(_array(outputs, "sequence_length", "INT32")[0])
+    count = _int(outputs, "sequence_length")
     ids = _array(outputs, "output_ids", "INT32")
     log_probs = _array(outputs, "output_log_probs", "FP32")
     if not len(ids) == len(log_probs) == count:
-        raise EngineProtocolError(f"{len(ids)} ids, {len(log_probs)} log probs and a sequence_length of {count} in one response")
+        found = f"{len(ids)} ids, {len(log_probs)} log probs and a sequence_length of {count}"
+        raise EngineProtocolError(f"one response holds {found}")
     if count and (int(ids.min()) < 0 or int(ids.max()) >= vocab_size):
         raise EngineProtocolError(f"an output id lies outside the vocabulary of {vocab_size} tokens")
     if not (np.isfinite(log_probs).all() and (log_probs <= 0).all()):
         raise EngineProtocolError("a log prob is not finite or is above 0")
-    version = int(_array(outputs, "weight_version", "INT32")[0])
-    return TokenChunk(ids, log_probs, version, _finished(outputs) if final else None)
+    return TokenChunk(ids, log_probs, _int(outputs, "weight_version"), _finished(outputs) if final else None)
 
 
 def _finished(outputs: Mapping[str, WireTensor]) -> Finished:
-    raw = _tensor(outputs, "finish_reason", "BYTES").data[4:].decode()
+    data = _tensor(outputs, "finish_reason", "BYTES").data
+    if len(data) < 4 or int.from_bytes(data[:4], "little") != len(data) - 4:
+        raise EngineProtocolError("the output finish_reason is not one string")
+    raw = data[4:].decode(errors="replace")
     try:
         reason = FinishReason(raw)
     except ValueError as error:
         raise EngineProtocolError(f"unknown finish_reason {raw!r}") from error
-    return Finished(reason, cached_tokens=int(_array(outputs, "cached_tokens", "INT32")[0]))
+    return Finished(reason, cached_tokens=_int(outputs, "cached_tokens"))
 
 
 def _tensor(outputs: Mapping[str, WireTensor], name: str, dtype: str) -> WireTensor:
@@ -186,11 +208,39 @@ def _tensor(outputs: Mapping[str, WireTensor], name: str, dtype: str) -> WireTen
 
 
 def _array(outputs: Mapping[str, WireTensor], name: str, dtype: str) -> NDArray[Any]:
-    return np.frombuffer(_tensor(outputs, name, dtype).data, dtype=_NUMPY_DTYPES[dtype])
+    """The tensor's elements in one row, without a copy, read-only."""
+    data = _tensor(outputs, name, dtype).data
+    element = np.dtype(_NUMPY_DTYPES[dtype])
+    if len(data) % element.itemsize:
+        raise EngineProtocolError(f"the output {name} has {len(data)} bytes, which is no number of {dtype} elements")
+    return np.frombuffer(data, dtype=element)
+
+
+def _int(outputs: Mapping[str, WireTensor], name: str) -> int:
+    values = _array(outputs, name, "INT32")
+    if len(values) != 1:
+        raise EngineProtocolError(f"the output {name} has {len(values)} elements, not 1")
+    return int(values[0])
 
 
 def _scalar(name: str, dtype: str, value: float) -> WireTensor:
-    return WireTensor(name, dtype, (1, 1), np.array([value], dtype=_NUMPY_DTYPES[dtype]).tobytes())
+    return WireTensor(name, dtype, (1, 1), _checked(name, dtype, [value]).tobytes())
+
+
+def _checked(name: str, dtype: str, values: Sequence[float]) -> NDArray[Any]:
+    """``values`` as an array, refused where the dtype has no such number: numpy would wrap them round, or send infinity."""
+    element = np.dtype(_NUMPY_DTYPES[dtype])
+    low, high = _limits(element)
+    if any(not low <= value <= high for value in values):
+        raise EngineRejected(f"{name} has a value that is not a finite {dtype}")
+    return np.array(values, dtype=element)
+
+
+def _limits(element: np.dtype[Any]) -> tuple[float, float]:
+    if element.kind == "b":
+        return (False, True)
+    limits = np.finfo(element) if element.kind == "f" else np.iinfo(element)
+    return limits.min, limits.max
 
 
 def _spec_document(spec: TensorSpec) -> dict[str, Any]:

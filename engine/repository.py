@@ -46,7 +46,7 @@ COMMON_PARAMETERS: Mapping[str, str | None] = {
     "coalesce_ms": "20",
     "engine_log": "",
 }
-"""What every model of ours understands, and its default (``None``: must be given). ``engine_log`` is a path or empty."""
+"""What every model of ours understands, and its default; ``None`` must be given, an empty ``engine_log`` is none."""
 
 _CONTRACT_FILE = Path("1") / "contract.json"
 
