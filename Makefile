@@ -1,0 +1,73 @@
+# The project's commands. `make` alone lists them. The virtual environment makes itself and is reused until
+# pyproject.toml changes.
+#
+#   PYTHON=python3.12          the interpreter to make the environment with (3.11 or 3.12; found if not given)
+#   PIP_ARGS='--index-url ...' more arguments for pip, such as the index that holds the torch build you want
+#   ARGS='...'                 more arguments for the command that a target runs
+#   VENV=.venv                 where the environment is
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+EXTRAS := embedded,demo,dev
+PYTHON ?=
+PIP_ARGS ?=
+ARGS ?=
+CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3)
+
+# Exit status 0 if the interpreter can make the environment: the version, and what Debian packs apart (venv).
+USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
+
+.PHONY: help venv demo up test check format clean
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@sed -n 's/^#   /  /p' $(firstword $(MAKEFILE_LIST))
+
+venv: $(INSTALLED) ## Make the virtual environment (the other targets do it when needed)
+
+demo: $(INSTALLED) ## Real clients, a real Triton and a real model; samples checked against the model
+	@$(BIN)/rollserve demo $(ARGS)
+
+up: $(INSTALLED) ## Serve the demo model until Ctrl-C
+	@$(BIN)/rollserve up $(ARGS)
+
+test: $(INSTALLED) ## Run the tests (ARGS='-k name' for some of them)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(INSTALLED) ## Lint, format, types, direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/test_imports.py
+
+format: $(INSTALLED) ## Put the code into the project's format
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+clean: ## Remove the environment and everything generated in this folder; downloaded models stay in the cache
+	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml
+	@for python in $(CANDIDATES); do \
+	  if "$$python" -c '$(USABLE)' 2>/dev/null; then found="$$python"; break; fi; \
+	done; \
+	if [ -z "$${found:-}" ]; then \
+	  echo "rollserve needs Python 3.11 or 3.12 with its venv module; tried: $(CANDIDATES)." >&2; \
+	  echo "Debian and Ubuntu: apt-get install python3.11 python3.11-venv libpython3.11" >&2; \
+	  echo "Or name the interpreter: make PYTHON=/path/to/python3.11" >&2; \
+	  exit 1; \
+	fi; \
+	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	  echo "making $(VENV) with $$found ($$("$$found" --version))"; \
+	  "$$found" -m venv --clear $(VENV); \
+	fi
+	@echo "installing rollserve[$(EXTRAS)] into $(VENV) (about 2 GB with torch's CPU build; once)"
+	@$(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) --editable '.[$(EXTRAS)]'
+	@touch $@
