@@ -228,19 +228,11 @@ def _scalar(name: str, dtype: str, value: float) -> WireTensor:
 
 
 def _checked(name: str, dtype: str, values: Sequence[float]) -> NDArray[Any]:
-    """``values`` as an array, refused where the dtype has no such number: numpy would wrap them round, or send infinity."""
-    element = np.dtype(_NUMPY_DTYPES[dtype])
-    low, high = _limits(element)
+    """``values`` as an array. Refused where the dtype has no such number: numpy would wrap it, or make it infinite."""
+    low, high = _LIMITS[dtype]
     if any(not low <= value <= high for value in values):
         raise EngineRejected(f"{name} has a value that is not a finite {dtype}")
-    return np.array(values, dtype=element)
-
-
-def _limits(element: np.dtype[Any]) -> tuple[float, float]:
-    if element.kind == "b":
-        return (False, True)
-    limits = np.finfo(element) if element.kind == "f" else np.iinfo(element)
-    return limits.min, limits.max
+    return np.array(values, dtype=_NUMPY_DTYPES[dtype])
 
 
 def _spec_document(spec: TensorSpec) -> dict[str, Any]:
@@ -248,3 +240,9 @@ def _spec_document(spec: TensorSpec) -> dict[str, Any]:
 
 
 _NUMPY_DTYPES = {"INT32": "<i4", "FP32": "<f4", "UINT64": "<u8", "BOOL": "?"}
+_LIMITS: Mapping[str, tuple[float, float]] = {
+    "INT32": (-(2**31), 2**31 - 1),
+    "FP32": (float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)),
+    "UINT64": (0, 2**64 - 1),
+    "BOOL": (False, True),
+}
