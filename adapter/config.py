@@ -35,33 +35,53 @@ class Config:
 
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8400, "Port to listen on; 0 takes a free one.")
-    triton: str | None = setting(None, "gRPC address HOST:PORT of a running Triton. Without it `up` starts the embedded one.")
-    engine_model: str = setting("transformers", "Embedded model: `transformers` (real) or `scripted` (replies from a script).")
+    triton: str | None = setting(
+        None, "gRPC address HOST:PORT of a running Triton. Without it `up` starts the embedded one."
+    )
+    engine_model: str = setting(
+        "transformers", "Embedded model: `transformers` (real) or `scripted` (replies from a script)."
+    )
     model_dir: Path | None = setting(None, "Model folder for the transformers model. Default: the small demo model.")
     engine_setting: tuple[str, ...] = setting((), "A parameter of the embedded model as NAME=VALUE; may be repeated.")
-    engine_log: Path | None = setting(None, "File to which the embedded model writes what it sampled, one JSON line a request.")
-    tokenizer: Path | None = setting(None, "Folder with tokenizer.json and tokenizer_config.json. Default: the model folder.")
+    engine_log: Path | None = setting(
+        None, "File to which the embedded model writes what it sampled, one JSON line a request."
+    )
+    tokenizer: Path | None = setting(
+        None, "Folder with tokenizer.json and tokenizer_config.json. Default: the model folder."
+    )
     chat_template: Path | None = setting(None, "File with a chat template to use in place of the tokenizer's.")
     end_token: tuple[str, ...] = setting((), "Token that ends a reply, in place of the tokenizer's; may be repeated.")
-    tool_parser: str = setting("auto", "How tool calls are read out of the output: `auto` (by the template), `none`, `hermes`, `xml`.")
+    tool_parser: str = setting(
+        "auto", "How tool calls are read out of the output: `auto` (by the template), `none`, `hermes`, `xml`."
+    )
     reasoning_parser: str = setting("auto", "How reasoning is: `auto` (by the template), `none`, `think`.")
     served_model_name: str = setting("rollserve", "The model's name towards clients.")
-    model_alias: tuple[str, ...] = setting((), "Another name that clients may ask for; `*` accepts any; may be repeated.")
+    model_alias: tuple[str, ...] = setting(
+        (), "Another name that clients may ask for; `*` accepts any; may be repeated."
+    )
     temperature: float = setting(1.0, "Temperature where neither session nor request sets one.")
     top_p: float = setting(1.0, "top_p where neither session nor request sets one.")
     top_k: int = setting(0, "top_k where neither session nor request sets one; 0 is off.")
-    max_tokens: int = setting(8192, "Output tokens where neither session nor request sets a limit; never past the context.")
-    max_context_tokens: int | None = setting(None, "Prompt plus output, in tokens. Default and upper bound: the engine's.")
+    max_tokens: int = setting(
+        8192, "Output tokens where neither session nor request sets a limit; never past the context."
+    )
+    max_context_tokens: int | None = setting(
+        None, "Prompt plus output, in tokens. Default and upper bound: the engine's."
+    )
     max_turns: int | None = setting(None, "Turns that a session may have. Default: no limit.")
     max_body_bytes: int = setting(64 * 1024 * 1024, "Largest request body.")
-    fork_threshold_tokens: int = setting(1024, "Replies shorter than this may be realigned or merged on export; 0 turns that off.")
+    fork_threshold_tokens: int = setting(
+        1024, "Replies shorter than this may be realigned or merged on export; 0 turns that off."
+    )
     explicit_sessions: bool = setting(False, "Only serve sessions that were opened with POST /v1/sessions.")
     keep_finished: int = setting(1000, "Finished sessions whose samples are kept, for a repeated finish.")
     finish_grace_s: float = setting(5.0, "How long finish waits for turns in flight before it cancels them.")
     connect_timeout_s: float = setting(5.0, "How long a turn waits for a connection to the engine.")
     first_token_timeout_s: float = setting(600.0, "How long a turn waits for its first token.")
     inactivity_timeout_s: float = setting(120.0, "Longest silence of the engine between two tokens of a reply.")
-    first_event_wait_s: float = setting(2.0, "How long a stream's headers wait for the first token, so that early failures are plain errors.")
+    first_event_wait_s: float = setting(
+        2.0, "How long a stream's headers wait for the first token, so that early failures are plain errors."
+    )
     keepalive_s: float = setting(10.0, "Longest silence towards a streaming client before a sign of life is sent.")
     log_format: str = setting("text", "`text` or `json`.")
     log_level: str = setting("info", "`debug`, `info`, `warning` or `error`.")

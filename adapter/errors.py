@@ -1,17 +1,17 @@
 """What a client can be told. Each protocol renders an error in its own body; the kinds and statuses are one table here.
 
-    AdapterError
-    ├── BadRequest            400  a field is wrong; ``field`` names it
-    │   └── PromptTooLong     400  in the words that make agent CLIs compact their history
-    ├── Unauthorized          401
-    ├── NotFound              404  unknown session, model or path
-    ├── Conflict              409  the session is in a state that excludes this call
-    ├── Gone                  410  the session is finished
-    ├── BodyTooLarge          413
-    ├── TooManyRequests       429  with ``retry_after`` seconds
-    ├── UpstreamFailed        502  the engine broke or lied
-    ├── Unavailable           503  the engine cannot be reached
-    └── UpstreamTimeout       504  the engine is silent
+AdapterError
+├── BadRequest            400  a field is wrong; ``field`` names it
+│   └── PromptTooLong     400  in the words that make agent CLIs compact their history
+├── Unauthorized          401
+├── NotFound              404  unknown session, model or path
+├── Conflict              409  the session is in a state that excludes this call
+├── Gone                  410  the session is finished
+├── BodyTooLarge          413
+├── TooManyRequests       429  with ``retry_after`` seconds
+├── UpstreamFailed        502  the engine broke or lied
+├── Unavailable           503  the engine cannot be reached
+└── UpstreamTimeout       504  the engine is silent
 """
 
 from __future__ import annotations

@@ -29,7 +29,12 @@ def setup_logging(form: str, level: str) -> None:
 
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        document = {"time": record.created, "level": record.levelname.lower(), "logger": record.name, "event": record.getMessage()}
+        document = {
+            "time": record.created,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
         document.update(getattr(record, "fields", {}))
         if record.exc_info:
             document["exception"] = self.formatException(record.exc_info)

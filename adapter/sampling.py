@@ -68,10 +68,15 @@ def _read_value(name: str, value: Any, field_name: str) -> float | int:
         if number and math.isfinite(value) and low_f <= value <= high_f:
             return float(value)
         raise BadRequest(f"{field_name} must be a number in [{low_f:g}, {high_f:g}]", field=field_name)
-    raise BadRequest(f"{field_name} is not a sampling value; known are {', '.join([*FLOAT_RANGES, *INTEGER_RANGES])}", field=field_name)
+    raise BadRequest(
+        f"{field_name} is not a sampling value; known are {', '.join([*FLOAT_RANGES, *INTEGER_RANGES])}",
+        field=field_name,
+    )
 
 
-def effective_sampling(config: Config, session: SessionSampling, request: ChatRequest, fresh_seed: int) -> EffectiveSampling:
+def effective_sampling(
+    config: Config, session: SessionSampling, request: ChatRequest, fresh_seed: int
+) -> EffectiveSampling:
     """Lay the four layers over one another. ``fresh_seed`` is used where nobody chose a seed."""
     asked = dict(request.sampling)
     if request.max_tokens is not None:

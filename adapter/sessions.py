@@ -116,7 +116,9 @@ class Sessions:
         _check_name(sid)
         if sid in self._live or sid in self._finished:
             raise Conflict(f"session {sid!r} exists already", field="sid")
-        session = Session(sid, settings, Trajectory(self._config.fork_threshold_tokens, require_log_probs=True), time.time())
+        session = Session(
+            sid, settings, Trajectory(self._config.fork_threshold_tokens, require_log_probs=True), time.time()
+        )
         self._live[sid] = session
         return session
 
@@ -171,13 +173,17 @@ class Sessions:
         self._remember(sid, _Finished(request, answer))
         return answer
 
-    async def _export(self, session: Session, request: FinishRequest, render: Callable[[Session, Export], bytes]) -> bytes:
+    async def _export(
+        self, session: Session, request: FinishRequest, render: Callable[[Session, Export], bytes]
+    ) -> bytes:
         if session.in_flight:
             await asyncio.wait(session.in_flight, timeout=self._config.finish_grace_s)
         await _cancel(session.in_flight)
 
         def export() -> bytes:
-            base = Sample(index=request.index, group_index=request.group_index, prompt=request.prompt, label=request.label)
+            base = Sample(
+                index=request.index, group_index=request.group_index, prompt=request.prompt, label=request.label
+            )
             made = session.trajectory.export(
                 base_sample=base,
                 reward=request.reward,

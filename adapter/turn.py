@@ -86,7 +86,10 @@ async def prepare_turn(
         raise PromptTooLong(int(prompt.ids.size), context)
     max_tokens = min(sampling.max_tokens, context - int(prompt.ids.size))
     if sampling.params.min_tokens > max_tokens:
-        raise BadRequest(f"min_tokens is {sampling.params.min_tokens}, but only {max_tokens} tokens may be sampled", field="min_tokens")
+        raise BadRequest(
+            f"min_tokens is {sampling.params.min_tokens}, but only {max_tokens} tokens may be sampled",
+            field="min_tokens",
+        )
     generate = GenerateRequest(
         request_id=services.ids.new("gen_", 24),
         prompt_ids=prompt.ids,
@@ -230,7 +233,9 @@ async def _render(renderer: Renderer, request: ChatRequest) -> Prompt:
 
 
 def _characters(request: ChatRequest) -> int:
-    return sum(len(str(message.get("content", ""))) for message in request.messages) + sum(len(str(tool)) for tool in request.tools)
+    return sum(len(str(message.get("content", ""))) for message in request.messages) + sum(
+        len(str(tool)) for tool in request.tools
+    )
 
 
 def check_model(config: Config, request: ChatRequest) -> None:

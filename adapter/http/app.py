@@ -1,10 +1,10 @@
 """The routes. Every protocol's routes exist twice: plain, and under ``/s/SID`` for a client that names its session by URL.
 
-    POST /v1/messages, /v1/messages/count_tokens     Anthropic Messages
-    POST /v1/chat/completions                        OpenAI Chat Completions
-    GET  /v1/models
-    POST /v1/sessions   GET /v1/sessions   GET /v1/sessions/SID   POST /v1/sessions/SID/finish   DELETE /v1/sessions/SID
-    GET  /healthz   GET /readyz
+POST /v1/messages, /v1/messages/count_tokens     Anthropic Messages
+POST /v1/chat/completions                        OpenAI Chat Completions
+GET  /v1/models
+POST /v1/sessions   GET /v1/sessions   GET /v1/sessions/SID   POST /v1/sessions/SID/finish   DELETE /v1/sessions/SID
+GET  /healthz   GET /readyz
 """
 
 from __future__ import annotations

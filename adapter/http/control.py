@@ -96,7 +96,10 @@ def _summary(session: Session) -> dict[str, Any]:
         "in_flight": len(session.in_flight),
         "created_at": session.created_at,
         "metadata": dict(session.settings.metadata),
-        "sampling": {"default": dict(session.settings.sampling.default), "pinned": dict(session.settings.sampling.pinned)},
+        "sampling": {
+            "default": dict(session.settings.sampling.default),
+            "pinned": dict(session.settings.sampling.pinned),
+        },
     }
 
 
@@ -131,7 +134,9 @@ def _sid(body: Mapping[str, Any]) -> str | None:
     if sid is None:
         return None
     if not isinstance(sid, str) or not sid or not all(c.isascii() and (c.isalnum() or c in "-_.~") for c in sid):
-        raise BadRequest("sid must be a non-empty string of letters, digits and -_.~, since it stands in URLs", field="sid")
+        raise BadRequest(
+            "sid must be a non-empty string of letters, digits and -_.~, since it stands in URLs", field="sid"
+        )
     return sid
 
 

@@ -65,7 +65,9 @@ def _of_http(request: web.Request, error: web.HTTPException) -> AdapterError:
 
 
 def _answer(request: web.Request, error: AdapterError) -> web.Response:
-    event(logger, logging.INFO, "refused", status=error.status, path=request.path, field=error.field, message=str(error))
+    event(
+        logger, logging.INFO, "refused", status=error.status, path=request.path, field=error.field, message=str(error)
+    )
     protocol = request.get(PROTOCOL)
     body = protocol.render_error(error) if protocol is not None else control_error(error)
     headers = {"Retry-After": str(math.ceil(error.retry_after))} if error.retry_after is not None else None

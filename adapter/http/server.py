@@ -18,7 +18,9 @@ async def listening(state: ServerState) -> AsyncIterator[str]:
     ``handler_cancellation``: a client that leaves cancels its handler, so the engine's slot is freed within milliseconds.
     """
     config = state.services.config
-    runner = web.AppRunner(build_app(state), handler_cancellation=True, access_log=None, shutdown_timeout=config.finish_grace_s)
+    runner = web.AppRunner(
+        build_app(state), handler_cancellation=True, access_log=None, shutdown_timeout=config.finish_grace_s
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, config.host, config.port).start()

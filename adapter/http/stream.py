@@ -1,7 +1,8 @@
 """One reply over HTTP: as a stream of server-sent events, or whole.
 
-Before the headers, a stream waits a short while for the first token, so that an engine that is down or refuses is a plain error.
-Afterwards an error is an event and the connection is cut without the chunked encoding's end: nothing of a failed reply looks complete.
+Before the headers, a stream waits a short while for the first token, so that an engine that is down or refuses is a plain
+error. Afterwards an error is an event and the connection is cut without the chunked encoding's end: nothing of a failed reply looks
+complete.
 """
 
 from __future__ import annotations
@@ -32,14 +33,18 @@ async def whole_reply(turn: Turn, *, model: str, reply_id: str, created: int) ->
             pass
     outcome = turn.outcome
     assert outcome is not None
-    body = turn.protocol.render_body(outcome.reply, reply_id=reply_id, model=model, usage=outcome.usage, created=created)
+    body = turn.protocol.render_body(
+        outcome.reply, reply_id=reply_id, model=model, usage=outcome.usage, created=created
+    )
     return web.Response(body=orjson.dumps(body), content_type="application/json", headers=debug_headers(turn))
 
 
 class StreamedReply:
     """One streamed reply: the engine's batches become frames, each batch one write."""
 
-    def __init__(self, request: web.Request, turn: Turn, frames: ReplyStream, *, first_event_wait_s: float, keepalive_s: float) -> None:
+    def __init__(
+        self, request: web.Request, turn: Turn, frames: ReplyStream, *, first_event_wait_s: float, keepalive_s: float
+    ) -> None:
         self._request = request
         self._turn = turn
         self._frames = frames
@@ -52,16 +57,17 @@ class StreamedReply:
 
     async def run(self) -> web.StreamResponse:
         """Raises: AdapterError, as long as no headers were sent."""
-        async with aclosing(self._turn.events()) as batches:  # type: ignore[type-var]
-            async with self._first_batch(batches) as first:
-                await self._response.prepare(self._request)
-                await self._write(self._frames.start(int(self._turn.prompt_ids.size)))
-                async with self._keepalives():
-                    await self._follow(first, batches)
+        async with aclosing(self._turn.events()) as batches, self._first_batch(batches) as first:  # type: ignore[type-var]
+            await self._response.prepare(self._request)
+            await self._write(self._frames.start(int(self._turn.prompt_ids.size)))
+            async with self._keepalives():
+                await self._follow(first, batches)
         return self._response
 
     @asynccontextmanager
-    async def _first_batch(self, batches: AsyncIterator[list[ReplyEvent]]) -> AsyncIterator[asyncio.Task[list[ReplyEvent]]]:
+    async def _first_batch(
+        self, batches: AsyncIterator[list[ReplyEvent]]
+    ) -> AsyncIterator[asyncio.Task[list[ReplyEvent]]]:
         """The first batch as a task that has ended or has had its time."""
 
         async def next_batch() -> list[ReplyEvent]:

@@ -51,7 +51,9 @@ async def _reply(request: web.Request, turn: Turn) -> web.StreamResponse:
         return await whole_reply(turn, model=model, reply_id=reply_id, created=created)
     frames = turn.protocol.stream(turn.request, reply_id=reply_id, model=model, ids=services.ids, created=created)
     config = services.config
-    reply = StreamedReply(request, turn, frames, first_event_wait_s=config.first_event_wait_s, keepalive_s=config.keepalive_s)
+    reply = StreamedReply(
+        request, turn, frames, first_event_wait_s=config.first_event_wait_s, keepalive_s=config.keepalive_s
+    )
     return await reply.run()
 
 

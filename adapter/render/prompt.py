@@ -67,7 +67,9 @@ class Renderer:
 def _load_tokenizer(directory: Path) -> Tokenizer:
     path = directory / "tokenizer.json"
     if not path.is_file():
-        raise TokenizerError(f"{path} does not exist; --tokenizer takes a folder with tokenizer.json and tokenizer_config.json")
+        raise TokenizerError(
+            f"{path} does not exist; --tokenizer takes a folder with tokenizer.json and tokenizer_config.json"
+        )
     tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -112,13 +114,18 @@ def _end_ids(directory: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -
     generation = _read_json(directory / "generation_config.json").get("eos_token_id", [])
     ids += tuple(generation) if isinstance(generation, list) else (int(generation),)
     if not ids:
-        raise TokenizerError(f"{directory} names no end token; give it with --end-token, such as --end-token '<|im_end|>'")
+        raise TokenizerError(
+            f"{directory} names no end token; give it with --end-token, such as --end-token '<|im_end|>'"
+        )
     return tuple(dict.fromkeys(ids))
 
 
 def _named_ids(tokenizer: Tokenizer, tokens: Sequence[str]) -> tuple[int, ...]:
-    ids = [tokenizer.token_to_id(token) for token in tokens]
-    unknown = [token for token, found in zip(tokens, ids, strict=True) if found is None]
-    if unknown:
-        raise TokenizerError(f"the tokenizer has no token {unknown[0]!r}")
-    return tuple(ids)
+    return tuple(_token_id(tokenizer, token) for token in tokens)
+
+
+def _token_id(tokenizer: Tokenizer, token: str) -> int:
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise TokenizerError(f"the tokenizer has no token {token!r}")
+    return found

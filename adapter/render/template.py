@@ -52,10 +52,14 @@ class ChatTemplate:
                 add_generation_prompt=True,
             )
         except (jinja2.TemplateError, TypeError, ValueError) as error:
-            raise BadRequest(f"the model's chat template refuses this conversation: {error}", field="messages") from error
+            raise BadRequest(
+                f"the model's chat template refuses this conversation: {error}", field="messages"
+            ) from error
 
 
-_RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "pad_token", "unk_token"})
+_RESERVED = frozenset(
+    {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "pad_token", "unk_token"}
+)
 
 
 def _environment(now: Callable[[], datetime.datetime]) -> jinja2.Environment:
@@ -68,7 +72,9 @@ def _environment(now: Callable[[], datetime.datetime]) -> jinja2.Environment:
     return environment
 
 
-def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False) -> str:
+def _tojson(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False
+) -> str:
     # Jinja's own filter escapes HTML characters, which would change the prompt.
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 

@@ -1,0 +1,206 @@
+"""The ``rollserve`` command.
+
+up            Triton with an embedded model, and the server in front of it, in one command
+serve         the server in front of a Triton that is already running
+demo          agents talk to a real model; their samples are exported and checked against it
+sessions      what a running server holds
+export        finish a session and write its samples
+check-engine  whether a Triton is fit to be served from
+doctor        what this machine lacks, with the line that installs it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from adapter.config import Config, ConfigError
+from adapter.options import config_options
+
+DEFAULT_URL = "http://127.0.0.1:8400"
+
+
+def main() -> None:
+    """The console script."""
+    # gRPC's event engine hops between threads for every message; without it a message costs half (50 instead of 85 us). Read by
+    # gRPC when it is imported, so the commands import what needs it only after this.
+    os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client")
+    cli()
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    help=__doc__.partition("\n\n")[0],
+)
+@click.version_option(package_name="rollserve")
+def cli() -> None:
+    """Set-up of the group; the commands do the work."""
+
+
+@cli.command()
+@config_options
+def up(config: Config) -> None:
+    """Start Triton with an embedded model and serve in front of it.
+
+    Without options this serves the small demo model on http://127.0.0.1:8400; Ctrl-C ends both.
+    """
+    _run(_serve(config))
+
+
+@cli.command()
+@config_options
+def serve(config: Config) -> None:
+    """Serve in front of a Triton that is already running (--triton HOST:PORT, --tokenizer DIR)."""
+    if config.triton is None:
+        raise click.UsageError("--triton HOST:PORT is needed; `rollserve up` starts a Triton of its own")
+    _run(_serve(config))
+
+
+@cli.command()
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder to keep the samples in. Default: a temporary one.",
+)
+@config_options
+def demo(config: Config, out: Path | None) -> None:
+    """Run the main job: two agents (Anthropic SDK, OpenAI SDK) on a real model, samples, and a check of every log prob.
+
+    Exits 0 only if the exported log probs agree with a plain forward pass of the model and two deliberate errors are caught.
+    """
+    from adapter.demo import run_demo
+
+    sys.exit(_run(run_demo(config, out)))
+
+
+@cli.command()
+@click.option("--url", default=DEFAULT_URL, envvar="ROLLSERVE_URL", show_default=True, help="The running server.")
+@click.option("--json", "as_json", is_flag=True, help="Print the server's answer as it is.")
+@click.argument("sid", required=False)
+def sessions(url: str, as_json: bool, sid: str | None) -> None:
+    """List the sessions of a running server, or show one (SID) as a tree."""
+    from adapter.views import print_sessions, print_tree
+
+    answer = _call("GET", url, f"/v1/sessions/{sid}" if sid else "/v1/sessions")
+    if as_json:
+        click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+    elif sid:
+        print_tree(Console(), answer)
+    else:
+        print_sessions(Console(), answer["sessions"])
+
+
+@cli.command()
+@click.option("--url", default=DEFAULT_URL, envvar="ROLLSERVE_URL", show_default=True, help="The running server.")
+@click.option("--reward", type=float, help="Reward of the session; every sample gets it.")
+@click.option("--metadata", default="{}", help="JSON object that is added to each sample's metadata.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="JSONL file. Default: standard output.")
+@click.argument("sid")
+def export(url: str, reward: float | None, metadata: str, out: Path | None, sid: str) -> None:
+    """Finish the session SID and write its samples, one JSON line each. The same export again gives the same samples."""
+    from adapter.storage.export import write_jsonl
+
+    body = {"reward": reward, "metadata": _json_object(metadata)}
+    answer = _call("POST", url, f"/v1/sessions/{sid}/finish", body)
+    write_jsonl(answer["samples"], out)
+    click.echo(f"{len(answer['samples'])} samples of session {sid}; ledger: {json.dumps(answer['ledger'])}", err=True)
+
+
+@cli.command("check-engine")
+@click.option(
+    "--triton", required=True, metavar="HOST:PORT", envvar="ROLLSERVE_TRITON", help="gRPC address of the Triton."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def check_engine(triton: str, as_json: bool) -> None:
+    """Ask a Triton what it speaks and try one generation. Exits 1, with the reason, if it cannot be served from."""
+    from engine.probe import probe
+
+    info = _run(probe(triton))
+    facts = {
+        name: getattr(info, name) for name in ("model", "log_prob_mode", "max_seq_len", "vocab_size", "weight_version")
+    }
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    table = Table("engine", triton, title="fit to be served from")
+    for name, value in facts.items():
+        table.add_row(name, str(value))
+    Console().print(table)
+
+
+@cli.command()
+def doctor() -> None:
+    """Check what this machine needs for the embedded engine and the tests. Exits 1 if something needed is missing."""
+    from adapter.doctor import print_checks
+
+    sys.exit(0 if print_checks(Console()) else 1)
+
+
+async def _serve(config: Config) -> None:
+    from adapter.logs import setup_logging
+    from adapter.serving import everything
+
+    setup_logging(config.log_format, config.log_level)
+    stopped = asyncio.Event()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signum, stopped.set)
+    async with everything(config, lambda line: click.echo(line, err=True)) as server:
+        click.echo(f"rollserve listens on {server.url}  (model {config.served_model_name!r})")
+        click.echo(f"  Anthropic SDK, Claude Code:  ANTHROPIC_BASE_URL={server.url}")
+        click.echo(f"  OpenAI SDK:                  OPENAI_BASE_URL={server.url}/v1")
+        await stopped.wait()
+        click.echo("stopping", err=True)
+
+
+def _run(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run on uvloop; failures that a person can act on become one message and exit status 1."""
+    import uvloop
+
+    from adapter.render.prompt import TokenizerError
+    from engine.assets import AssetError
+    from engine.errors import EngineError
+
+    try:
+        return uvloop.run(main)
+    except (EngineError, AssetError, ConfigError, TokenizerError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _call(method: str, url: str, path: str, body: Any = None) -> Any:
+    """One request to a running server. Raises: click.ClickException, with the server's own message."""
+    import urllib.error
+    import urllib.request
+
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url.rstrip("/") + path, data=data, method=method)
+    try:
+        with urllib.request.urlopen(request) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        raise click.ClickException(
+            f"{method} {path}: {error.status} {error.read().decode(errors='replace')}"
+        ) from error
+    except urllib.error.URLError as error:
+        raise click.ClickException(f"no server at {url} ({error.reason}); start one with `rollserve up`") from error
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise click.UsageError(f"--metadata is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise click.UsageError("--metadata must be a JSON object")
+    return document

@@ -1,0 +1,51 @@
+"""The configuration's fields as command line options: one source for names, types, defaults and help."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from adapter.config import Config, ConfigError, field_type, load_config
+
+
+def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a click command every setting as an option, and ``--config FILE``; it is called with the ``config`` that they make."""
+
+    def with_flags(**given: Any) -> Any:
+        names = {field.name for field in dataclasses.fields(Config)}
+        flags = {name: value for name, value in given.items() if name in names and value not in (None, ())}
+        rest = {name: value for name, value in given.items() if name not in names and name != "config"}
+        return command(config=_load(flags, given["config"]), **rest)
+
+    with_flags.__doc__, with_flags.__name__ = command.__doc__, command.__name__
+    with_flags.__click_params__ = list(getattr(command, "__click_params__", []))  # type: ignore[attr-defined]
+    for field in reversed(dataclasses.fields(Config)):
+        with_flags = _option(field)(with_flags)
+    path = click.Path(exists=True, dir_okay=False, path_type=Path)
+    return click.option("--config", type=path, envvar="ROLLSERVE_CONFIG", help="TOML file with any of these settings.")(
+        with_flags
+    )
+
+
+def _load(flags: dict[str, Any], file: Path | None) -> Config:
+    try:
+        return load_config(flags, os.environ, file)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _option(field: dataclasses.Field[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    kind, repeated = field_type(field.name)
+    flag = "--" + field.name.replace("_", "-")
+    text = field.metadata["help"]
+    if field.default not in (None, ()):
+        text += f"  [default: {field.default}]"
+    if kind is bool:
+        return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=text)
+    types: dict[type, Any] = {Path: click.Path(path_type=Path), str: str, int: int, float: float}
+    return click.option(flag, field.name, type=types[kind], multiple=repeated, default=None, help=text)

@@ -1,0 +1,122 @@
+"""From a configuration to a listening server: the engine's address, the connection, the adapter in front of it.
+
+``up`` runs ``embedded_engine`` around ``adapter_server``; ``serve`` runs ``adapter_server`` in front of somebody else's Triton.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.client import ClientOptions, TritonClient
+from engine.probe import probe
+
+from adapter.config import Config, ConfigError
+from adapter.http.server import listening
+from adapter.http.state import ServerState
+from adapter.ids import IdSource
+from adapter.render.prompt import Renderer
+from adapter.sessions import Sessions
+from adapter.turn import TurnServices
+from engine.assets import demo_model_dir
+from engine.launch import EmbeddedTriton, TritonOptions
+from engine.repository import render_repository
+
+Tell = Callable[[str], None]
+"""Where progress goes, a line at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server that listens. ``state`` lets code in this process look at what it holds."""
+
+    url: str
+    state: ServerState
+
+
+def tokenizer_dir(config: Config, tell: Tell) -> Path:
+    """The configured tokenizer folder; the model's own, or the demo model's, where none is configured.
+
+    Raises: AssetError, if the demo model cannot be made; ConfigError, if an attached engine leaves the tokenizer open.
+    """
+    if config.tokenizer or config.model_dir:
+        return config.tokenizer or config.model_dir or Path()
+    if config.triton is not None:
+        raise ConfigError("--tokenizer is needed with --triton: the folder with the served model's tokenizer.json")
+    return demo_model_dir(tell)
+
+
+@asynccontextmanager
+async def embedded_engine(config: Config, tell: Tell, run_dir: Path) -> AsyncIterator[EmbeddedTriton]:
+    """A tritonserver of our own with the configured model, ready. Its files and its log go to ``run_dir``."""
+    parameters = _engine_parameters(config, tell)
+    repository = render_repository(config.engine_model, run_dir / "repository", parameters)
+    tell(f"starting Triton with the {config.engine_model} model (log: {run_dir / 'triton.log'})")
+    async with EmbeddedTriton(TritonOptions(repository, run_dir, env={"HF_HUB_OFFLINE": "1"})) as triton:
+        tell(f"Triton is ready on {triton.grpc_address}")
+        yield triton
+
+
+def _engine_parameters(config: Config, tell: Tell) -> dict[str, str]:
+    parameters = dict(_name_and_value(item) for item in config.engine_setting)
+    if config.engine_log is not None:
+        parameters["engine_log"] = str(config.engine_log.absolute())
+    if config.engine_model == "transformers":
+        parameters["model_dir"] = str((config.model_dir or demo_model_dir(tell)).absolute())
+    else:
+        parameters.setdefault("tokenizer_dir", str(tokenizer_dir(config, tell).absolute()))
+    return parameters
+
+
+def _name_and_value(item: str) -> tuple[str, str]:
+    name, equals, value = item.partition("=")
+    if not equals:
+        raise ConfigError(f"engine_setting {item!r} must have the form NAME=VALUE")
+    return name, value
+
+
+@asynccontextmanager
+async def adapter_server(
+    config: Config, triton: str, tell: Tell, ids: IdSource | None = None
+) -> AsyncIterator[RunningServer]:
+    """Probe the engine at ``triton`` (HOST:PORT), then serve in front of it.
+
+    Raises: EngineError, if the engine is not fit to be served from; TokenizerError; ValueError, for an unknown parser.
+    """
+    renderer = Renderer.load(tokenizer_dir(config, tell), config.chat_template, config.end_token)
+    info = await probe(triton)
+    client = TritonClient(triton, info, _client_options(config))
+    try:
+        services = TurnServices.build(config, client, renderer, ids)
+        sessions = Sessions(config, lambda tokens: renderer.tokenizer.decode(tokens, skip_special_tokens=False))
+        state = ServerState(services, sessions)
+        async with listening(state) as url:
+            yield RunningServer(url, state)
+    finally:
+        await client.close()
+
+
+def _client_options(config: Config) -> ClientOptions:
+    return ClientOptions(
+        connect_timeout_s=config.connect_timeout_s,
+        first_token_timeout_s=config.first_token_timeout_s,
+        inactivity_timeout_s=config.inactivity_timeout_s,
+    )
+
+
+@asynccontextmanager
+async def everything(config: Config, tell: Tell, ids: IdSource | None = None) -> AsyncIterator[RunningServer]:
+    """The embedded engine, or the configured one, with the adapter in front of it."""
+    if config.triton is not None:
+        async with adapter_server(config, config.triton, tell, ids) as server:
+            yield server
+        return
+    with tempfile.TemporaryDirectory(prefix="rollserve-") as run_dir:
+        async with (
+            embedded_engine(config, tell, Path(run_dir)) as triton,
+            adapter_server(config, triton.grpc_address, tell, ids) as server,
+        ):
+            yield server
