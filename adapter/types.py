@@ -122,6 +122,8 @@ class Reply:
     manager_message: Message
     finish_reason: str
     """``stop``, ``length`` or ``tool_calls``."""
+    stop_sequence: str | None = None
+    """The client's stop string, where the reply ended by it and the protocol reports it."""
 
 
 @dataclass(frozen=True, slots=True)

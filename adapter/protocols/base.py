@@ -1,4 +1,4 @@
-"""What every wire protocol offers, sans I/O: bytes of a request in, a neutral ``ChatRequest`` out; neutral events in, wire frames out.
+"""What every wire protocol offers, sans I/O: JSON of a request in, a neutral ``ChatRequest`` out; events in, wire frames out.
 
 A stream is ``start``, any number of ``events``, then either ``finish`` or ``error``. ``finish`` holds the frames that make a reply
 look complete: they are sent only after the turn is committed.
@@ -56,7 +56,9 @@ class WireProtocol(Protocol):
 
     def new_reply_id(self, ids: IdSource) -> str: ...
 
-    def stream(self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int) -> ReplyStream: ...
+    def stream(
+        self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int
+    ) -> ReplyStream: ...
 
     def render_error(self, error: AdapterError) -> dict[str, Any]:
         """The protocol's error body, naming ``error.field`` where there is one."""

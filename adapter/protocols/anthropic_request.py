@@ -1,0 +1,275 @@
+"""Anthropic Messages, the request: a body becomes a neutral ``ChatRequest``.
+
+The reference is the official SDK's ``MessageCreateParams``. One user message of the wire may hold tool results and
+text: it becomes its tool messages, in their order, then one user message with the text. ``role: system`` inside the list
+is folded into user messages (``common.fold_system_messages``). Tools are custom tools; a deferred one is rendered like
+any other, a ``tool_reference`` as the name that it refers to.
+
+Refused by name, since nothing here can honour it: images, documents and server tools, forced tool choice, one tool call
+at most, structured output, strict tool schemas, continuing a trailing assistant message, server-side edits of the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from adapter.errors import BadRequest
+from adapter.protocols.common import assistant_message, fold_system_messages, function_tool, join_parts, tool_call
+from adapter.protocols.knobs import (
+    FOREIGN_KNOBS,
+    SAMPLING_KNOBS,
+    check_token_limits,
+    read_sampling,
+    read_stop,
+    read_template_options,
+    refuse_knobs,
+    unused_names,
+)
+from adapter.protocols.reading import Fields
+from adapter.types import ChatRequest, Message, Tool
+
+_REFUSED: Mapping[str, Collection[Any]] = {
+    **FOREIGN_KNOBS,
+    **dict.fromkeys(
+        (
+            "container", "mcp_servers", "thread", "compaction", "output_format", "stop", "max_completion_tokens",
+            "response_format", "function_call", "reasoning_effort", "enable_thinking", "prompt",
+        ),
+        ([],),
+    ),
+    "parallel_tool_calls": (True,),
+}  # fmt: skip
+
+_HONOURED = SAMPLING_KNOBS | {
+    "model", "messages", "system", "max_tokens", "stop_sequences", "stream", "thinking", "output_config", "context_management",
+    "tools", "tool_choice", "chat_template_kwargs",
+}  # fmt: skip
+
+_THINKING_TYPES = ("enabled", "adaptive", "disabled")
+
+
+def parse_messages_request(body: Mapping[str, Any]) -> ChatRequest:
+    """Raises: BadRequest."""
+    fields = Fields.of_body(body)
+    refuse_knobs(fields, _REFUSED)
+    history = _History()
+    history.read(fields)
+    sampling = read_sampling(fields)
+    max_tokens = fields.integer_or_none("max_tokens", 1)
+    check_token_limits(fields, sampling, max_tokens)
+    unused = [*unused_names(fields, _HONOURED | _REFUSED.keys()), *history.unused]
+    return ChatRequest(
+        messages=tuple(history.messages),
+        tools=_read_tools(fields, unused),
+        model=fields.text_or_none("model"),
+        max_tokens=max_tokens,
+        sampling=sampling,
+        stop=read_stop(fields, "stop_sequences"),
+        stream=fields.flag("stream"),
+        template_options=_read_template_options(fields, unused),
+        unused_fields=tuple(unused),
+    )
+
+
+class _History:
+    """Translates the wire's messages, one pass. ``messages`` is the neutral history, ``unused`` what had no effect in it."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.unused: list[str] = []
+        self._call_ids: set[str] = set()
+
+    def read(self, fields: Fields) -> None:
+        self._add_system(_text_blocks(fields, "system"))
+        wire = fields.objects("messages")
+        if not wire:
+            raise fields.wrong("messages", "at least one message is required")
+        for message in wire:
+            self._read_message(message)
+        fold_system_messages(self.messages)
+        if not self.messages:
+            raise fields.wrong("messages", "must not be empty")
+        if self.messages[-1]["role"] == "assistant":
+            last = max(index for index, message in enumerate(wire) if message.get("role") == "assistant")
+            raise fields.wrong(
+                f"messages.{last}",
+                "a trailing assistant message cannot be continued by this server; end with a user message",
+            )
+
+    def _read_message(self, message: Fields) -> None:
+        match message.text("role"):
+            case "user":
+                self._read_user(message)
+            case "assistant":
+                self._read_assistant(message)
+            case "system":
+                _require_content(message)
+                self._add_system(_text_blocks(message, "content"))
+            case _:
+                raise message.wrong("role", "must be user, assistant or system")
+
+    def _add_system(self, text: str) -> None:
+        if text:
+            self.messages.append({"role": "system", "content": text})
+
+    def _read_user(self, message: Fields) -> None:
+        texts: list[str] = []
+        results = 0
+        for block in _blocks(message):
+            match block.text("type"):
+                case "text":
+                    texts.append(block.text("text"))
+                case "tool_result":
+                    self.messages.append({"role": "tool", "content": self._read_tool_result(block)})
+                    results += 1
+                case other:
+                    raise _unsupported(block, other, "user messages")
+        if texts:
+            self.messages.append({"role": "user", "content": join_parts(texts)})
+        elif not results:
+            raise message.wrong("content", "must not be empty")
+
+    def _read_tool_result(self, block: Fields) -> str:
+        call_id = block.text("tool_use_id")
+        if call_id not in self._call_ids:
+            raise block.wrong("tool_use_id", "no tool_use block before it has this id")
+        if block.flag("is_error"):
+            self._note("messages.content.is_error")
+        parts: list[str] = []
+        for part in _content(block):
+            match part.text("type"):
+                case "text":
+                    parts.append(part.text("text"))
+                case "tool_reference":
+                    parts.append(part.text("tool_name"))
+                case other:
+                    raise _unsupported(part, other, "tool results")
+        return join_parts(parts)
+
+    def _read_assistant(self, message: Fields) -> None:
+        texts: list[str] = []
+        thoughts: list[str] = []
+        calls: list[dict[str, Any]] = []
+        for block in _blocks(message):
+            match block.text("type"):
+                case "text":
+                    texts.append(block.text("text"))
+                case "thinking":
+                    thoughts.append(block.text("thinking"))
+                case "redacted_thinking":
+                    self._note("messages.content.redacted_thinking")
+                case "tool_use":
+                    self._call_ids.add(block.name_text("id"))
+                    calls.append(tool_call(block.name_text("name"), block.json_object_or_none("input") or {}))
+                case other:
+                    raise _unsupported(block, other, "assistant messages")
+        self.messages.append(assistant_message("".join(texts), "".join(thoughts), calls))
+
+    def _note(self, name: str) -> None:
+        if name not in self.unused:
+            self.unused.append(name)
+
+
+def _require_content(message: Fields) -> None:
+    if not message.has("content"):
+        raise message.wrong("content", "is required: a string or an array of blocks")
+
+
+def _blocks(message: Fields) -> list[Fields]:
+    _require_content(message)
+    return _content(message)
+
+
+def _content(holder: Fields) -> list[Fields]:
+    """``content`` as blocks: a string is one text block."""
+    content = holder.text_or_objects("content")
+    if isinstance(content, str):
+        return [Fields({"type": "text", "text": content}, holder, "content")]
+    return content or []
+
+
+def _text_blocks(holder: Fields, name: str) -> str:
+    """A string or an array of text blocks, as one string; empty if absent."""
+    content = holder.text_or_objects(name)
+    if content is None or isinstance(content, str):
+        return content or ""
+    for block in content:
+        if block.text("type") != "text":
+            raise block.wrong("type", "must be text")
+    return join_parts(block.text("text") for block in content)
+
+
+def _unsupported(block: Fields, kind: str, where: str) -> BadRequest:
+    return block.wrong("type", f"{kind[:64]!r} blocks are not supported in {where}")
+
+
+def _read_tools(fields: Fields, unused: list[str]) -> tuple[Tool, ...]:
+    """The tools to render: none of them where ``tool_choice`` is none."""
+    wire = fields.objects("tools")
+    tools = tuple(_read_tool(tool) for tool in wire)
+    if any(tool.flag("defer_loading") for tool in wire):
+        unused.append("tools.defer_loading")
+    return tools if _may_call_tools(fields, bool(tools)) else ()
+
+
+def _read_tool(tool: Fields) -> Tool:
+    kind = tool.text_or_none("type")
+    if kind not in (None, "custom"):
+        raise tool.wrong("type", f"{kind[:64]!r} is a server tool; only custom tools are supported")
+    if tool.flag("strict"):
+        raise tool.wrong("strict", "strict schemas are not supported by this server; leave it out")
+    if tool.objects("input_examples"):
+        raise tool.wrong("input_examples", "not supported by this server; put examples into the description")
+    if any(caller != "direct" for caller in tool.texts("allowed_callers")):
+        raise tool.wrong("allowed_callers", "only direct is supported")
+    schema = tool.json_object_or_none("input_schema")
+    if schema is None:
+        raise tool.wrong("input_schema", "is required: an object")
+    return function_tool(tool.name_text("name"), tool.text_or_none("description") or "", schema)
+
+
+def _may_call_tools(fields: Fields, any_tools: bool) -> bool:
+    choice = fields.object_or_none("tool_choice")
+    if choice is None:
+        return True
+    kind = choice.text("type")
+    if kind not in ("auto", "none"):
+        raise choice.wrong("type", "must be auto or none: this server cannot force a tool call")
+    if choice.flag("disable_parallel_tool_use") and any_tools and kind == "auto":
+        raise choice.wrong("disable_parallel_tool_use", "this server cannot limit a reply to one tool call")
+    return kind == "auto"
+
+
+def _read_template_options(fields: Fields, unused: list[str]) -> dict[str, Any]:
+    """``thinking`` as the template variable ``enable_thinking``; explicit ``chat_template_kwargs`` go first."""
+    options: dict[str, Any] = {}
+    thinking = fields.object_or_none("thinking")
+    if thinking is not None:
+        kind = thinking.text("type")
+        if kind not in _THINKING_TYPES:
+            raise thinking.wrong("type", f"must be one of {', '.join(_THINKING_TYPES)}")
+        options["enable_thinking"] = kind != "disabled"
+        unused.extend(f"thinking.{name}" for name in unused_names(thinking, ("type",)))
+    output = fields.object_or_none("output_config")
+    if output is not None:
+        if output.has("format"):
+            raise output.wrong("format", "structured output is not supported by this server; leave it out")
+        unused.extend(f"output_config.{name}" for name in unused_names(output, ("format",)))
+    _check_context_management(fields, unused)
+    return options | read_template_options(fields)
+
+
+def _check_context_management(fields: Fields, unused: list[str]) -> None:
+    """Edits of the history by the server are refused, except the one that keeps everything, which Claude Code sends."""
+    management = fields.object_or_none("context_management")
+    if management is None:
+        return
+    for edit in management.objects("edits"):
+        keep = edit.get("keep")
+        keeps_all = keep == "all" or (isinstance(keep, dict) and keep.get("type") == "all")
+        if not (edit.text("type").startswith("clear_thinking") and keeps_all):
+            raise edit.wrong(
+                "type", "this server does not edit the history; only clear_thinking with keep: all is accepted"
+            )
+    unused.append("context_management")

@@ -1,0 +1,106 @@
+"""What the protocols share: how neutral messages are built, what a reply is in neutral terms, and JSON text.
+
+How text parts become one string: parts of a user, system or tool message are joined with a newline, empty ones left out.
+Text blocks of an assistant message are joined with nothing between them: they are pieces of what the model wrote. A
+replayed reply therefore equals its ``manager_message`` (dict equality), whatever blocks the client splits it into.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+
+from adapter.errors import AdapterError
+from adapter.types import Message, ParsedModelOutput, Tool
+from engine.types import FinishReason
+
+
+def join_parts(parts: Iterable[str]) -> str:
+    """The text of a user, system or tool message."""
+    return "\n".join(part for part in parts if part)
+
+
+def assistant_message(content: str, reasoning: str = "", tool_calls: Sequence[dict[str, Any]] = ()) -> Message:
+    """Keys that would be empty are left out, except ``content``."""
+    message: Message = {"role": "assistant", "content": content}
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if tool_calls:
+        message["tool_calls"] = list(tool_calls)
+    return message
+
+
+def tool_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def function_tool(name: str, description: str, parameters: dict[str, Any]) -> Tool:
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+
+
+def fold_system_messages(messages: list[Message]) -> bool:
+    """Leave at most one system message, at the head, for chat templates that refuse any other. True if something changed.
+
+    A later one becomes a ``<system-reminder>`` part of the nearest user message before it (in a user turn of tool results alone, a
+    user message after them); with no user turn before it, its text is added to the head.
+    """
+    if not any(message["role"] == "system" for message in messages[1:]):
+        return False
+    head: list[str] = []
+    folded: list[Message] = []
+    for message in messages:
+        if message["role"] != "system":
+            folded.append(message)
+        elif not _remind(folded, message["content"]):
+            head.append(message["content"])
+    messages[:] = [{"role": "system", "content": join_parts(head)}, *folded] if head else folded
+    return True
+
+
+def _remind(messages: list[Message], text: str) -> bool:
+    """Add ``text`` to the last user turn of ``messages``; False if there is none."""
+    reminder = f"<system-reminder>\n{text}\n</system-reminder>"
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if message["role"] == "user":
+            messages[index] = {**message, "content": join_parts((message["content"], reminder))}
+            return True
+        if message["role"] == "tool":
+            messages.insert(index + 1, {"role": "user", "content": reminder})
+            return True
+    return False
+
+
+def manager_message(parsed: ParsedModelOutput) -> Message:
+    """The reply as the trajectory keeps it: the same for every protocol, and equal to what the next request replays."""
+    return assistant_message(
+        parsed.text, parsed.reasoning, [tool_call(use.name, use.input) for use in parsed.tool_uses]
+    )
+
+
+def neutral_finish_reason(parsed: ParsedModelOutput, reason: FinishReason) -> str:
+    """``stop``, ``length`` or ``tool_calls``. A cancelled generation has no reply: ValueError."""
+    if reason is FinishReason.CANCELLED:
+        raise ValueError("a cancelled generation is not a complete reply")
+    if parsed.tool_uses:
+        return "tool_calls"
+    return "length" if reason is FinishReason.LENGTH else "stop"
+
+
+def error_message(error: AdapterError) -> str:
+    """The message for the client, which names the field in any case."""
+    message = str(error)
+    if error.field is None or message.startswith(error.field):
+        return message
+    return f"{error.field}: {message}"
+
+
+def dump_json(value: Any) -> bytes:
+    """Compact JSON of any value that a model wrote, also where orjson gives up: huge integers, lone surrogates, deep nesting."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,65 @@
+"""OpenAI Chat Completions: ``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from adapter.errors import AdapterError
+from adapter.ids import IdSource
+from adapter.protocols import openai_chat_reply
+from adapter.protocols.common import manager_message, neutral_finish_reason
+from adapter.protocols.openai_chat_request import parse_chat_request
+from adapter.protocols.openai_chat_stream import OpenAIChatStream
+from adapter.types import ChatRequest, ParsedModelOutput, Reply, Usage
+from engine.types import FinishReason
+
+
+class OpenAIChat:
+    """``base.WireProtocol`` for Chat Completions. ``Reply.wire`` is ``(message, finish_reason)``."""
+
+    name = "openai_chat"
+
+    def parse_request(self, body: Mapping[str, Any]) -> ChatRequest:
+        return parse_chat_request(body)
+
+    def body_session(self, body: Mapping[str, Any]) -> str | None:
+        """``metadata.session_id``, then ``user``."""
+        metadata = body.get("metadata")
+        named = metadata.get("session_id") if isinstance(metadata, dict) else None
+        for value in (named, body.get("user")):
+            if isinstance(value, str) and value:
+                return value
+        return None
+
+    def reply(self, parsed: ParsedModelOutput, reason: FinishReason, ids: IdSource) -> Reply:
+        finish_reason = neutral_finish_reason(parsed, reason)
+        return Reply(
+            wire=(openai_chat_reply.message_body(parsed, ids), finish_reason),
+            manager_message=manager_message(parsed),
+            finish_reason=finish_reason,
+        )
+
+    def render_body(self, reply: Reply, *, reply_id: str, model: str, usage: Usage, created: int) -> dict[str, Any]:
+        message, finish_reason = reply.wire
+        return {
+            "id": reply_id,
+            "object": "chat.completion",
+            "created": created,
+            "model": model,
+            "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
+            "usage": openai_chat_reply.usage_body(usage),
+        }
+
+    def new_reply_id(self, ids: IdSource) -> str:
+        return openai_chat_reply.new_completion_id(ids)
+
+    def stream(
+        self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int
+    ) -> OpenAIChatStream:
+        return OpenAIChatStream(
+            reply_id=reply_id, model=model, ids=ids, created=created, include_usage=request.include_usage
+        )
+
+    def render_error(self, error: AdapterError) -> dict[str, Any]:
+        return openai_chat_reply.error_body(error)

@@ -1,0 +1,203 @@
+"""OpenAI Chat Completions, the request: a body becomes a neutral ``ChatRequest``.
+
+The reference is the official SDK's ``CompletionCreateParams``, plus the extensions of open-source servers:
+``reasoning_content`` in assistant messages, ``chat_template_kwargs``, ``top_k``, ``min_tokens``, ``repetition_penalty``.
+``developer`` is ``system``, content parts are flattened, call ids are checked and dropped. A call in the history whose
+arguments are no JSON object keeps them as ``{"_raw_arguments": text}``: the model wrote that call, so the conversation
+must go on.
+
+Refused by name, since nothing here can honour it: images, audio and files, several choices, log probs in the reply,
+forced or custom tools, one tool call at most, structured output, strict tool schemas, the legacy functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import orjson
+
+from adapter.protocols.common import assistant_message, function_tool, join_parts, tool_call
+from adapter.protocols.knobs import (
+    FOREIGN_KNOBS,
+    SAMPLING_KNOBS,
+    check_token_limits,
+    read_sampling,
+    read_stop,
+    read_template_options,
+    refuse_knobs,
+    unused_names,
+)
+from adapter.protocols.reading import MAX_DEPTH, Fields, deeper_than
+from adapter.types import ChatRequest, Message, Tool
+
+_REFUSED: Mapping[str, Collection[Any]] = {
+    **FOREIGN_KNOBS,
+    **dict.fromkeys(
+        (
+            "audio", "prediction", "web_search_options", "moderation", "function_call", "stop_sequences", "max_output_tokens",
+            "system", "instructions", "input", "prompt", "thinking", "enable_thinking", "output_config",
+        ),
+        (),
+    ),
+    "modalities": (["text"], []),
+    "response_format": ({"type": "text"},),
+}  # fmt: skip
+
+_HONOURED = SAMPLING_KNOBS | {
+    "model", "messages", "max_tokens", "max_completion_tokens", "stop", "stream", "stream_options", "tools", "tool_choice",
+    "parallel_tool_calls", "chat_template_kwargs",
+}  # fmt: skip
+
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+def parse_chat_request(body: Mapping[str, Any]) -> ChatRequest:
+    """Raises: BadRequest."""
+    fields = Fields.of_body(body)
+    refuse_knobs(fields, _REFUSED)
+    history = _History()
+    history.read(fields)
+    sampling = read_sampling(fields)
+    max_tokens = _read_max_tokens(fields)
+    check_token_limits(fields, sampling, max_tokens)
+    stream_options = fields.object_or_none("stream_options")
+    return ChatRequest(
+        messages=tuple(history.messages),
+        tools=_read_tools(fields),
+        model=fields.text_or_none("model"),
+        max_tokens=max_tokens,
+        sampling=sampling,
+        stop=read_stop(fields, "stop"),
+        stream=fields.flag("stream"),
+        include_usage=stream_options is not None and stream_options.flag("include_usage"),
+        template_options=read_template_options(fields),
+        unused_fields=(*unused_names(fields, _HONOURED | _REFUSED.keys()), *history.unused),
+    )
+
+
+def _read_max_tokens(fields: Fields) -> int | None:
+    """The smaller of the field's two names, where both are given."""
+    limits = [fields.integer_or_none(name, 1) for name in ("max_completion_tokens", "max_tokens")]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+class _History:
+    """Translates the wire's messages, one pass. ``messages`` is the neutral history, ``unused`` what had no effect in it."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.unused: list[str] = []
+        self._call_ids: set[str] = set()
+
+    def read(self, fields: Fields) -> None:
+        wire = fields.objects("messages")
+        if not wire:
+            raise fields.wrong("messages", "at least one message is required")
+        for message in wire:
+            self.messages.append(self._read_message(message))
+        if any(message.has("name") for message in wire):
+            self.unused.append("messages.name")
+
+    def _read_message(self, message: Fields) -> Message:
+        match message.text("role"):
+            case "system" | "developer":
+                return {"role": "system", "content": join_parts(_required_texts(message))}
+            case "user":
+                return {"role": "user", "content": join_parts(_required_texts(message))}
+            case "assistant":
+                return self._read_assistant(message)
+            case "tool":
+                if message.text("tool_call_id") not in self._call_ids:
+                    raise message.wrong("tool_call_id", "no tool call before it has this id")
+                return {"role": "tool", "content": join_parts(_required_texts(message))}
+            case _:
+                raise message.wrong("role", "must be system, developer, user, assistant or tool")
+
+    def _read_assistant(self, message: Fields) -> Message:
+        for name in ("audio", "function_call", "prefix"):
+            if message.get(name) not in (None, False):
+                raise message.wrong(name, "is not supported by this server")
+        content = "".join(_texts(message)) or message.text_or_none("refusal") or ""
+        calls = [self._read_call(call) for call in message.objects("tool_calls")]
+        return assistant_message(content, message.text_or_none("reasoning_content") or "", calls)
+
+    def _read_call(self, call: Fields) -> dict[str, Any]:
+        if call.text_or_none("type") not in (None, "function"):
+            raise call.wrong("type", "must be function")
+        self._call_ids.add(call.name_text("id"))
+        function = call.object("function")
+        return tool_call(function.name_text("name"), _read_arguments(function))
+
+
+def _read_arguments(function: Fields) -> dict[str, Any]:
+    if isinstance(function.get("arguments"), dict):  # some clients replay what they parsed
+        return function.json_object_or_none("arguments") or {}
+    text = function.text_or_none("arguments") or ""
+    if not text.strip():
+        return {}
+    try:
+        arguments = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        arguments = None
+    if isinstance(arguments, dict) and not deeper_than(MAX_DEPTH, arguments):
+        return arguments
+    return {"_raw_arguments": text}
+
+
+def _required_texts(message: Fields) -> list[str]:
+    if not message.has("content"):
+        raise message.wrong("content", "is required: a string or an array of parts")
+    return _texts(message)
+
+
+def _texts(message: Fields) -> list[str]:
+    """The text of each content part; a string is one part, null is none."""
+    content = message.text_or_objects("content")
+    if content is None or isinstance(content, str):
+        return [content] if content else []
+    return [_part_text(part) for part in content]
+
+
+def _part_text(part: Fields) -> str:
+    kind = part.text("type")
+    if kind not in ("text", "refusal"):
+        raise part.wrong("type", f"{kind[:64]!r} parts are not supported; only text is")
+    return part.text(kind)
+
+
+def _read_tools(fields: Fields) -> tuple[Tool, ...]:
+    """The tools to render: none of them where ``tool_choice`` is none."""
+    tools = tuple(_read_tool(tool) for tool in fields.objects("tools"))
+    parallel = fields.flag("parallel_tool_calls", default=True)
+    if not _may_call_tools(fields):
+        return ()
+    if tools and not parallel:
+        raise fields.wrong("parallel_tool_calls", "this server cannot limit a reply to one tool call")
+    return tools
+
+
+def _read_tool(tool: Fields) -> Tool:
+    kind = tool.text("type")
+    if kind != "function":
+        raise tool.wrong("type", f"{kind[:64]!r} tools are not supported; only function is")
+    function = tool.object("function")
+    if function.flag("strict"):
+        raise function.wrong("strict", "strict schemas are not supported by this server; leave it out")
+    parameters = function.json_object_or_none("parameters")
+    return function_tool(
+        function.name_text("name"),
+        function.text_or_none("description") or "",
+        dict(_NO_PARAMETERS) if parameters is None else parameters,
+    )
+
+
+def _may_call_tools(fields: Fields) -> bool:
+    choice = fields.get("tool_choice")
+    if choice is None:
+        return True
+    if choice not in ("auto", "none"):
+        raise fields.wrong(
+            "tool_choice", "must be auto or none: this server cannot force a tool call or narrow the tools"
+        )
+    return bool(choice == "auto")
