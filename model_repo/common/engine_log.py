@@ -52,7 +52,11 @@ class EngineLog:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(self, entry: LogEntry) -> None:
-        os.write(self._file, format_entry(entry))
+        """Raises: OSError, if the whole line could not be written."""
+        line = format_entry(entry)
+        written = os.write(self._file, line)
+        if written != len(line):
+            raise OSError(f"the engine log took {written} of {len(line)} bytes: is the disk full?")
 
     def close(self) -> None:
         os.close(self._file)

@@ -97,33 +97,41 @@ class Generation:
 
     def finish(self, reason: FinishReason, *, cached_tokens: int, weight_version: int) -> None:
         """The slot is free. What is pending leaves with the final response."""
-        self._end(str(reason), None, cached_tokens, weight_version)
-        self._sender.send(final_outputs(self._take(weight_version), reason, cached_tokens), final=True)
+        try:
+            self._end(str(reason), None, cached_tokens, weight_version)
+        finally:
+            self._sender.send(final_outputs(self._take(weight_version), reason, cached_tokens), final=True)
 
     def fail(self, message: str, *, cached_tokens: int = 0, weight_version: int) -> None:
         """The slot is free, the generation broke. Tokens that were sampled but not sent leave before the error."""
         if self.request.streaming and self._sent < len(self.output_ids):
             self._sender.send(token_outputs(self._take(weight_version)), final=False)
-        self._end(ERROR_REASON, message, cached_tokens, weight_version)
-        self._sender.fail(message)
+        try:
+            self._end(ERROR_REASON, message, cached_tokens, weight_version)
+        finally:
+            self._sender.fail(message)
 
     def _end(self, reason: str, error: str | None, cached_tokens: int, weight_version: int) -> None:
-        if self._log is not None:
-            self._log.write(
-                LogEntry(
-                    request=self.request,
-                    output_ids=self.output_ids,
-                    log_probs=self._log_probs,
-                    versions=self._versions,
-                    weight_version=weight_version,
-                    finish_reason=reason,
-                    error=error,
-                    cached_tokens=cached_tokens,
-                    received_at=self._received_at,
-                    slot_freed_at=time.time(),
-                )
-            )
-        self._on_end(self)
+        """Raises: OSError, if the log could not be written; the request ends all the same."""
+        try:
+            if self._log is not None:
+                self._log.write(self._log_entry(reason, error, cached_tokens, weight_version))
+        finally:
+            self._on_end(self)
+
+    def _log_entry(self, reason: str, error: str | None, cached_tokens: int, weight_version: int) -> LogEntry:
+        return LogEntry(
+            request=self.request,
+            output_ids=self.output_ids,
+            log_probs=self._log_probs,
+            versions=self._versions,
+            weight_version=weight_version,
+            finish_reason=reason,
+            error=error,
+            cached_tokens=cached_tokens,
+            received_at=self._received_at,
+            slot_freed_at=time.time(),
+        )
 
     def _extend_versions(self, weight_version: int) -> None:
         end = len(self.output_ids)

@@ -1,0 +1,1 @@
+"""A Triton model that answers by script instead of sampling. ``script`` documents the script, ``model`` the rest."""
