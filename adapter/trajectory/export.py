@@ -49,7 +49,7 @@ def export_chains(
         made = (build_sample(row, common, flags, dropped) for row in rows)
         samples.extend(sample for sample in made if sample is not None)
     trained = sum(sum(sample.loss_mask) for sample in samples)
-    ledger = Ledger(sampled_tokens, trained, {reason: count for reason, count in sorted(dropped.items()) if count})
+    ledger = Ledger(sampled_tokens, trained, {str(reason): count for reason, count in sorted(dropped.items()) if count})
     ledger.check()
     return Export(samples, ledger)
 

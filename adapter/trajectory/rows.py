@@ -72,18 +72,23 @@ def split_into_rows(
     rows: list[Row] = []
     previous: Generation | None = None
     for turn in turns:
+        how = Continuation.FORK if previous is None else continuation(previous, turn, fork_threshold_tokens)
         output = Segment(turn.output, turn, trained=turn.turn_index not in claimed)
         claimed.add(turn.turn_index)
-        how = Continuation.FORK if previous is None else continuation(previous, turn, fork_threshold_tokens)
         if how is Continuation.FORK:
             rows.append(Row(turn.prompt_ids(), [output]))
         elif how is Continuation.CLEAN:
             rows[-1].segments += [Segment(turn.given), output]
         else:
-            given_up = rows[-1].segments.pop()
-            if given_up.trained:
-                dropped[DropReason.REALIGNED] += int(given_up.ids.size)
-            shared = given_up.ids[: turn.base_len - turn.prompt_len + turn.given.size]
-            rows[-1].segments += [Segment(np.concatenate([shared, turn.given])), output]
+            rows[-1].segments += [_realigned(rows[-1].segments.pop(), turn, dropped), output]
         previous = turn
     return rows
+
+
+def _realigned(newest: Segment, turn: Generation, dropped: Counter[str]) -> Segment:
+    """What ``turn``'s prompt has from the start of the ``newest`` output on."""
+    if newest.trained:
+        dropped[DropReason.REALIGNED] += int(newest.ids.size)
+    assert newest.turn is turn.base is not None
+    shared = newest.ids[: turn.base_len - turn.base.prompt_len]
+    return Segment(np.concatenate([shared, turn.given]))
