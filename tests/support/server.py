@@ -1,0 +1,44 @@
+"""The adapter, listening on a free port of 127.0.0.1, in front of any ``Engine``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from adapter.config import Config
+from adapter.http.server import listening
+from adapter.http.state import ServerState
+from adapter.ids import IdSource
+from adapter.render.prompt import Renderer
+from adapter.sessions import Sessions
+from adapter.turn import TurnServices
+from engine.types import Engine
+
+
+@dataclass(frozen=True)
+class TestServer:
+    """A running adapter. ``http`` is a client session whose base is the server's URL."""
+
+    __test__ = False
+
+    url: str
+    http: aiohttp.ClientSession
+    state: ServerState
+
+
+@asynccontextmanager
+async def serving(
+    engine: Engine, tokenizer: Path, config: Config | None = None, ids: IdSource | None = None
+) -> AsyncIterator[TestServer]:
+    config = dataclasses.replace(config or Config(), port=0)
+    renderer = Renderer.load(tokenizer, config.chat_template, config.end_token)
+    services = TurnServices.build(config, engine, renderer, ids)
+    sessions = Sessions(config, lambda tokens: renderer.tokenizer.decode(tokens, skip_special_tokens=False))
+    state = ServerState(services, sessions)
+    async with listening(state) as url, aiohttp.ClientSession(url) as http:
+        yield TestServer(url, http, state)
