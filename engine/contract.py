@@ -30,6 +30,7 @@ Semantics of our models:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +88,7 @@ OUTPUTS: tuple[TensorSpec, ...] = (
     TensorSpec("control_reply", "BYTES", (1,)),
 )
 
-WANTED_OUTPUTS = (
+GENERATE_OUTPUTS = (
     "output_ids",
     "sequence_length",
     "output_log_probs",
@@ -96,6 +97,8 @@ WANTED_OUTPUTS = (
     "weight_version",
 )
 """What the client asks for. Fewer outputs are smaller messages; ``cum_log_probs`` can be had by summing."""
+
+CONTROL_OUTPUTS = ("control_reply",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,28 @@ def encode_request(request: GenerateRequest) -> list[WireTensor]:
     return tensors
 
 
+def encode_control(document: Mapping[str, Any]) -> list[WireTensor]:
+    """The input tensors of one control request; the required inputs are there but not looked at."""
+    text = json.dumps(document).encode()
+    return [
+        WireTensor("input_ids", "INT32", (1, 1), bytes(4)),
+        _scalar("input_lengths", "INT32", 1),
+        _scalar("request_output_len", "INT32", 1),
+        WireTensor("control", "BYTES", (1, 1), len(text).to_bytes(4, "little") + text),
+    ]
+
+
+def decode_control_reply(outputs: Mapping[str, WireTensor]) -> dict[str, Any]:
+    """Raises: EngineProtocolError, if the reply is missing or is not a JSON object."""
+    try:
+        reply = json.loads(_text(outputs, "control_reply"))
+    except ValueError as error:
+        raise EngineProtocolError(f"the output control_reply is not JSON: {error}") from error
+    if not isinstance(reply, dict):
+        raise EngineProtocolError("the output control_reply is not a JSON object")
+    return reply
+
+
 def encode_word_list(name: str, words: Sequence[Sequence[int]]) -> WireTensor:
     """TensorRT-LLM's word list, INT32 [1, 2, N]: all ids joined, above the inclusive prefix sums of the words' lengths.
 
@@ -187,15 +212,19 @@ def decode_chunk(outputs: Mapping[str, WireTensor], *, final: bool, vocab_size: 
 
 
 def _finished(outputs: Mapping[str, WireTensor]) -> Finished:
-    data = _tensor(outputs, "finish_reason", "BYTES").data
-    if len(data) < 4 or int.from_bytes(data[:4], "little") != len(data) - 4:
-        raise EngineProtocolError("the output finish_reason is not one string")
-    raw = data[4:].decode(errors="replace")
+    raw = _text(outputs, "finish_reason")
     try:
         reason = FinishReason(raw)
     except ValueError as error:
         raise EngineProtocolError(f"unknown finish_reason {raw!r}") from error
     return Finished(reason, cached_tokens=_int(outputs, "cached_tokens"))
+
+
+def _text(outputs: Mapping[str, WireTensor], name: str) -> str:
+    data = _tensor(outputs, name, "BYTES").data
+    if len(data) < 4 or int.from_bytes(data[:4], "little") != len(data) - 4:
+        raise EngineProtocolError(f"the output {name} is not one string")
+    return data[4:].decode(errors="replace")
 
 
 def _tensor(outputs: Mapping[str, WireTensor], name: str, dtype: str) -> WireTensor:

@@ -1,0 +1,113 @@
+"""One inference call to Triton: a ``ModelStreamInfer`` stream that carries one request and its responses.
+
+Decoupled models answer on streams only. With a stream per request an error belongs to one request, and cancelling the call
+is what the model sees at once; on a shared stream it could only be asked to stop. The calls of a client share one HTTP/2
+connection all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+from tritonclient.grpc import service_pb2_grpc
+
+from engine.channel import messages
+from engine.contract import WireTensor
+from engine.errors import EngineError, EngineFailed, EngineProtocolError, EngineTimeout, EngineUnavailable
+from engine.failures import from_message, from_rpc
+
+
+def infer_request(
+    model: str, request_id: str, inputs: Iterable[WireTensor], outputs: Sequence[str]
+) -> messages.ModelInferRequest:
+    """The protobuf message; ``outputs`` are the names of the wanted ones."""
+    request = messages.ModelInferRequest(model_name=model, id=request_id)
+    for tensor in inputs:
+        request.inputs.add(name=tensor.name, datatype=tensor.dtype, shape=tensor.shape)
+        request.raw_input_contents.append(tensor.data)
+    for name in outputs:
+        request.outputs.add(name=name)
+    return request
+
+
+class InferCall:
+    """A running call. ``sampled`` becomes true with its first response, and decides what a failure means."""
+
+    def __init__(self, call: Any, address: str, request_id: str) -> None:
+        self._call = call
+        self._address = address
+        self._request_id = request_id
+        self.sampled = False
+
+    async def send(self, message: messages.ModelInferRequest, timeout_s: float) -> None:
+        """Send the only request and say that it is the only one. Raises: EngineError."""
+        await self._bounded(self._write(message), timeout_s, "Triton did not take the request")
+
+    async def read(self, timeout_s: float) -> messages.ModelInferResponse | None:
+        """The next response; ``None`` when the server has closed the stream. Raises: EngineError."""
+        message = await self._bounded(self._call.read(), timeout_s, "no further token" if self.sampled else "no token")
+        if message is grpc.aio.EOF:
+            return None
+        if message.error_message:
+            raise from_message(message.error_message, sampled=self.sampled)
+        response = message.infer_response
+        if response.id != self._request_id:
+            raise EngineProtocolError(f"the response to {self._request_id!r} names the request {response.id!r}")
+        self.sampled = True
+        return response
+
+    async def _write(self, message: messages.ModelInferRequest) -> None:
+        await self._call.write(message)
+        await self._call.done_writing()
+
+    async def _bounded(self, operation: Awaitable[Any], timeout_s: float, too_late: str) -> Any:
+        """The operation's result in time, its errors as ours. The call is dead after any error."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await operation
+        except TimeoutError as error:
+            raise EngineTimeout(f"{too_late} within {timeout_s:g} s") from error
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error, self._address, sampled=self.sampled) from error
+        except asyncio.CancelledError as error:
+            # Besides for our task, grpc.aio raises it for a call that was cancelled here, as by closing the channel.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise self._closed() from error
+
+    def _closed(self) -> EngineError:
+        kind = EngineFailed if self.sampled else EngineUnavailable
+        return kind(f"the connection to Triton at {self._address} was closed on our side")
+
+
+@asynccontextmanager
+async def open_call(
+    stub: service_pb2_grpc.GRPCInferenceServiceStub, address: str, request_id: str
+) -> AsyncIterator[InferCall]:
+    """A call that is cancelled when the block is left, unless it has ended by then."""
+    call = stub.ModelStreamInfer()
+    try:
+        yield InferCall(call, address, request_id)
+    finally:
+        call.cancel()
+
+
+def outputs_of(response: messages.ModelInferResponse) -> dict[str, WireTensor]:
+    """The response's tensors by name. Raises: EngineProtocolError, if they do not come as raw bytes, one for each."""
+    if len(response.outputs) != len(response.raw_output_contents):
+        found = f"{len(response.outputs)} outputs and {len(response.raw_output_contents)} raw contents"
+        raise EngineProtocolError(f"one response holds {found}")
+    return {
+        output.name: WireTensor(output.name, output.datatype, tuple(output.shape), data)
+        for output, data in zip(response.outputs, response.raw_output_contents, strict=True)
+    }
+
+
+def is_final(response: messages.ModelInferResponse) -> bool:
+    return bool(response.parameters["triton_final_response"].bool_param)

@@ -1,0 +1,183 @@
+"""One Triton endpoint as an ``Engine``: generations and control requests, with deadlines, every answer checked.
+
+A chunk is handed on after it was checked, by itself (``contract.decode_chunk``) and against what came before it
+(``_Progress``). An answer that contradicts the contract ends the generation with an error: nobody can say what was sampled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from engine.call import InferCall, infer_request, is_final, open_call, outputs_of
+from engine.channel import messages, open_channel, open_stub
+from engine.contract import (
+    CONTROL_OUTPUTS,
+    GENERATE_OUTPUTS,
+    decode_chunk,
+    decode_control_reply,
+    encode_control,
+    encode_request,
+)
+from engine.errors import EngineError, EngineFailed, EngineProtocolError, EngineUnavailable
+from engine.types import EngineInfo, GenerateRequest, TokenChunk
+
+_END_OF_STREAM_TIMEOUT_S = 5.0
+"""For the server to close a stream after its final response; a reply that is whole is not lost by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """Deadlines, in seconds."""
+
+    connect_timeout_s: float = 5.0
+    """Until there is a connection. A request on a broken one waits this long for a new one."""
+    first_token_timeout_s: float = 600.0
+    """From the request to its first response: queueing and prefill."""
+    inactivity_timeout_s: float = 120.0
+    """Between two responses of a generation."""
+    control_timeout_s: float = 10.0
+    """For the answer to a control request, a health check among them."""
+
+
+class TritonClient:
+    """An ``engine.types.Engine`` over the server at ``address`` (``host:port``). It belongs to the running event loop."""
+
+    def __init__(self, address: str, info: EngineInfo, options: ClientOptions | None = None) -> None:
+        self.address = address
+        self._info = info
+        self._options = options or ClientOptions()
+        self._channel = open_channel(address)
+        self._stub = open_stub(self._channel)
+        self._closed = False
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._info
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Cancel what is in flight and close the connection."""
+        self._closed = True
+        await self._channel.close()
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
+        """Chunks until the one with ``finished``. Closing the iterator (``contextlib.aclosing``) cancels the generation.
+
+        Raises: EngineError, see ``engine.errors``.
+        """
+        message = infer_request(self._info.model, request.request_id, encode_request(request), GENERATE_OUTPUTS)
+        message.parameters["session"].string_param = request.session
+        message.parameters["turn"].int64_param = request.turn
+        await self._connect()
+        async with open_call(self._stub, self.address, request.request_id) as call:
+            await call.send(message, self._options.first_token_timeout_s)
+            progress = _Progress(request, self._info)
+            while not progress.finished:
+                chunk = progress.accept(await self._next_response(call))
+                if chunk.finished is not None:
+                    await _expect_end(call)
+                if len(chunk.ids) or chunk.finished is not None:
+                    yield chunk
+
+    async def control(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Perform one control operation of the contract, ``control("stats")`` for one, and return its answer.
+
+        Raises: EngineError.
+        """
+        request_id = f"control-{secrets.token_hex(8)}"
+        inputs = encode_control({"op": operation, **arguments})
+        message = infer_request(self._info.model, request_id, inputs, CONTROL_OUTPUTS)
+        timeout_s = self._options.control_timeout_s
+        await self._connect()
+        async with open_call(self._stub, self.address, request_id) as call:
+            await call.send(message, timeout_s)
+            response = await call.read(timeout_s)
+            if response is None:
+                raise EngineFailed("the model did not answer the control request")
+            return decode_control_reply(outputs_of(response))
+
+    async def server_ready(self) -> bool:
+        """Whether a generation can be expected to work now.
+
+        Triton's own readiness stays true when the model's process has died, so it is the model that is asked.
+        """
+        try:
+            await self.control("stats")
+        except EngineError:
+            return False
+        return True
+
+    async def _connect(self) -> None:
+        """Raises: EngineUnavailable, if there is no connection and none can be made in time."""
+        timeout_s = self._options.connect_timeout_s
+        try:
+            if self._channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
+                return
+            async with asyncio.timeout(timeout_s):
+                await self._channel.channel_ready()
+        except TimeoutError as error:
+            raise EngineUnavailable(f"no connection to Triton at {self.address} within {timeout_s:g} s") from error
+        except Exception as error:
+            # A closed channel raises an exception class that grpc does not export.
+            if not self._closed:
+                raise
+            raise EngineUnavailable(f"the client of Triton at {self.address} is closed") from error
+
+    async def _next_response(self, call: InferCall) -> messages.ModelInferResponse:
+        options = self._options
+        response = await call.read(options.inactivity_timeout_s if call.sampled else options.first_token_timeout_s)
+        if response is None:
+            raise EngineFailed("the stream ended without its final response")
+        return response
+
+
+class _Progress:
+    """What one generation has given so far, and the checks that span its chunks."""
+
+    def __init__(self, request: GenerateRequest, info: EngineInfo) -> None:
+        self._request = request
+        self._vocab_size = info.vocab_size
+        self._count = 0
+        self.finished = False
+
+    def accept(self, response: messages.ModelInferResponse) -> TokenChunk:
+        """The response's chunk. Raises: EngineProtocolError."""
+        chunk = decode_chunk(outputs_of(response), final=is_final(response), vocab_size=self._vocab_size)
+        self._count += len(chunk.ids)
+        if self._count > self._request.max_tokens:
+            raise EngineProtocolError(f"{self._count} tokens came, {self._request.max_tokens} were asked for")
+        if chunk.finished is not None:
+            self._check_end(chunk.finished.cached_tokens)
+        return chunk
+
+    def _check_end(self, cached_tokens: int) -> None:
+        prompt = len(self._request.prompt_ids)
+        if not 0 <= cached_tokens <= prompt:
+            raise EngineProtocolError(f"{cached_tokens} cached tokens for a prompt of {prompt}")
+        self.finished = True
+
+
+async def _expect_end(call: InferCall) -> None:
+    """The stream must hold nothing after the final response. A failure to close it is no failure of the reply."""
+    try:
+        response = await call.read(_END_OF_STREAM_TIMEOUT_S)
+    except EngineProtocolError:
+        raise
+    except EngineError:
+        return
+    if response is not None:
+        raise EngineProtocolError("a response came after the final one")
