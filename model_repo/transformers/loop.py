@@ -1,0 +1,182 @@
+"""The generation loop: one thread that owns the model, the batch and every live request.
+
+What comes from outside (new requests, control, the close) is put into the inbox as a call and runs between two steps; a cancelled
+request is found by its flag there. So nothing here is locked, and all that happens to a request happens in one order.
+
+    inbox: admit, control -> drop the cancelled -> one step of the batch -> its tokens to their generations -> the ended leave
+
+When a step breaks, all live requests fail with its error, the batch is built anew and the loop goes on; the traceback goes to
+the server's log, and ``restarts`` in the figures counts it. If the batch cannot be built again either, all later requests fail at
+once.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+
+from .batch import Batch, RowSampler
+from .model_control import ModelControl
+from .slots import Drawn, Slot, Slots
+
+CANCELLED = "cancelled"
+"""The finish reason that is ours to say; the others come from ``Generation.add``."""
+
+SHUTTING_DOWN = "the server is shutting down"
+
+BatchMaker = Callable[[RowSampler], Batch]
+
+
+class Generation(Protocol):
+    """``common.generation.Generation``, as far as the loop needs it."""
+
+    request: Any
+    cancelled: bool
+
+    def add(self, token: int, log_prob: float, weight_version: int, now: float) -> str | None: ...
+
+    def flush(self, now: float) -> None: ...
+
+    def finish(self, reason: Any, *, cached_tokens: int, weight_version: int) -> None: ...
+
+    def fail(self, message: str, *, cached_tokens: int = 0, weight_version: int) -> None: ...
+
+
+class GenerationLoop:
+    """A ``common.front.Backend``. ``warn`` takes texts for the server's log."""
+
+    def __init__(
+        self, slots: Slots, make_batch: BatchMaker, control: ModelControl, warn: Callable[[str], None]
+    ) -> None:
+        self._slots = slots
+        self._make_batch = make_batch
+        self._batch: Batch | None = make_batch(slots)
+        self._control = control
+        self._warn = warn
+        self._broken = ""
+        self._closing = False
+        self._step_seconds = 0.0
+        self._counts = {"steps": 0, "sampled_tokens": 0, "restarts": 0}
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="generation-loop", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """End what is live with an error, and the thread."""
+        self._inbox.put(self._shut_down)
+        self._thread.join()
+
+    def submit(self, generation: Any) -> None:
+        self._inbox.put(partial(self._admit, generation))
+
+    def cancel(self, generation: Any) -> None:
+        """Nothing to do: its flag is seen before the next step."""
+
+    def control(self, call: Any) -> None:
+        self._inbox.put(partial(self._perform, call))
+
+    def _run(self) -> None:
+        # Inference mode belongs to the thread; the KV cache is made and written in it.
+        with torch.inference_mode():
+            while not self._closing:
+                self._empty_inbox()
+                self._drop_cancelled()
+                if len(self._slots):
+                    self._advance()
+
+    def _empty_inbox(self) -> None:
+        """Wait for a call when there is nothing else to do; then run all there are."""
+        try:
+            while not self._closing:
+                self._inbox.get(block=not len(self._slots))()
+        except queue.Empty:
+            return
+
+    def _admit(self, generation: Generation) -> None:
+        if self._batch is None:
+            generation.fail(self._broken, weight_version=self._control.weight_version)
+            return
+        slot = self._slots.open(generation)
+        self._batch.add(slot.key, generation.request.prompt_ids.tolist())
+
+    def _perform(self, call: Any) -> None:
+        figures = {"live": len(self._slots)} | self._counts | (self._batch.figures() if self._batch else {})
+        self._control.perform(call, figures, self._batch)
+
+    def _shut_down(self) -> None:
+        self._closing = True
+        for slot in self._slots.all():
+            self._leave(slot)
+            slot.generation.fail(SHUTTING_DOWN, **self._end_facts(slot))
+
+    def _drop_cancelled(self) -> None:
+        for slot in self._slots.all():
+            if slot.generation.cancelled:
+                self._end(slot, CANCELLED)
+
+    def _advance(self) -> None:
+        assert self._batch is not None  # requests are live only while there is one
+        began = time.monotonic()
+        try:
+            self._batch.step()
+        except Exception as error:
+            self._restart(error)
+            return
+        now = time.monotonic()
+        self._step_seconds = now - began
+        self._counts["steps"] += 1
+        for drawn in self._slots.take_drawn():
+            self._deliver(drawn, now)
+        # What would come due during the next step leaves now.
+        for slot in self._slots.all():
+            slot.generation.flush(now + self._step_seconds)
+
+    def _deliver(self, drawn: Drawn, now: float) -> None:
+        slot = drawn.slot
+        if not math.isfinite(drawn.log_prob):
+            self._leave(slot)
+            slot.generation.fail("the model's logits are not finite", **self._end_facts(slot))
+            return
+        self._counts["sampled_tokens"] += 1
+        reason = slot.generation.add(drawn.token, drawn.log_prob, self._control.weight_version, now)
+        if reason is not None:
+            self._end(slot, reason)
+        elif slot.history is not None:
+            slot.history.add(drawn.token)
+
+    def _end(self, slot: Slot, reason: str) -> None:
+        self._leave(slot)
+        slot.generation.finish(reason, **self._end_facts(slot))
+
+    def _leave(self, slot: Slot) -> None:
+        """Free what the request holds; its end is announced afterwards."""
+        self._slots.close(slot)
+        if self._batch is not None:
+            self._batch.remove(slot.key)
+
+    def _end_facts(self, slot: Slot) -> dict[str, int]:
+        return {"cached_tokens": slot.cached_tokens or 0, "weight_version": self._control.weight_version}
+
+    def _restart(self, error: Exception) -> None:
+        self._warn(f"the generation loop broke; {len(self._slots)} requests fail:\n{traceback.format_exc()}")
+        self._counts["restarts"] += 1
+        self._batch = None
+        self._slots.take_drawn()
+        for slot in self._slots.all():
+            self._leave(slot)
+            slot.generation.fail(f"the generation loop broke: {error}", **self._end_facts(slot))
+        try:
+            self._batch = self._make_batch(self._slots)
+        except Exception as second:
+            self._broken = f"the model is out of order since its generation loop broke: {second}"
+            self._warn(f"{self._broken}\n{traceback.format_exc()}")

@@ -1,0 +1,66 @@
+"""The Triton model over transformers' continuous batching: the embedded default, on CPU or CUDA.
+
+    Triton's thread:  execute -> common.front (decode, refuse, stop) -> loop.GenerationLoop.submit
+    the loop's:       batch (the library: scheduler, paged KV cache, forward pass) -> slots, sampling -> common.generation -> client
+
+``settings`` reads the parameters, ``weights`` loads and replaces them, ``model_control`` does stats, flush and new weights; ``batch``
+alone touches the library's internals. None of these imports ``common``: what they need of it is handed in here, so that each can be
+tried without a server.
+
+Log probs are raw: log_softmax of the model's logits in float32, before temperature, penalties and truncation.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .batch import Batch, check_library
+from .common.contract import load_contract
+from .common.front import Front, FrontSettings
+from .common.parameters import Parameters
+from .common.requests import Limits
+from .common.triton import TritonReader, TritonSender, warn
+from .loop import GenerationLoop
+from .model_control import ModelControl
+from .settings import Settings, read_settings
+from .slots import Slots
+from .weights import load_model
+
+
+class TritonPythonModel:
+    """What Triton calls."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        check_library()
+        parameters = Parameters.from_model_config(args["model_config"])
+        settings = read_settings(parameters)
+        torch.set_num_threads(settings.num_threads)
+        self._loop = _generation_loop(settings)
+        limits = Limits(vocab_size=settings.vocab_size, max_seq_len=settings.max_seq_len)
+        contract = load_contract(Path(__file__).parent)
+        self._front = Front(contract, limits, FrontSettings.from_parameters(parameters), self._loop, warn)
+        self._loop.start()
+        self._front.start()
+
+    def execute(self, requests: list[Any]) -> None:
+        self._front.execute((TritonReader(request), TritonSender(request)) for request in requests)
+
+    def finalize(self) -> None:
+        self._loop.close()
+        self._front.close()
+
+
+def _generation_loop(settings: Settings) -> GenerationLoop:
+    model = load_model(settings)
+    control = ModelControl(
+        model, settings.weight_version, {"vocab_size": settings.vocab_size, "max_seq_len": settings.max_seq_len}
+    )
+    return GenerationLoop(
+        Slots(settings.vocab_size, settings.device),
+        lambda sampler: Batch(model, settings.cache, settings.max_seq_len, sampler),
+        control,
+        warn,
+    )
