@@ -1,0 +1,42 @@
+"""What holds for every test run: nothing is fetched from a model hub, and no process outlives the run.
+
+Processes that are still there when the run ends fail it, are named in the summary, and are killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from contextlib import suppress
+
+import pytest
+
+from tests.support.leftovers import left_running
+
+MARK_VARIABLE = "ROLLSERVE_TEST_RUN"
+GRACE_SECONDS = 10.0
+"""A server's children may end a moment after the server that was waited for."""
+
+LEFTOVERS = pytest.StashKey[dict[int, str]]()
+
+
+def pytest_configure() -> None:
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ[MARK_VARIABLE] = uuid.uuid4().hex
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    leftovers = left_running(f"{MARK_VARIABLE}={os.environ[MARK_VARIABLE]}", GRACE_SECONDS)
+    session.config.stash[LEFTOVERS] = leftovers
+    for pid in leftovers:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    if leftovers:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for pid, command in config.stash.get(LEFTOVERS, {}).items():
+        terminalreporter.write_line(f"FAILED: process {pid} was left running: {command}", red=True)
