@@ -15,7 +15,7 @@ so a finished session is freed as soon as it is let go of, without waiting for t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -51,6 +51,10 @@ class Generation:
     """Counted from 1 in its session, in the order of commits."""
     base: Generation | None = field(repr=False)
     base_len: int
+    prompt_len: int
+    """Tokens of the prompt."""
+    length: int
+    """Tokens of prompt and output."""
     given: Ids
     output: Ids
     log_probs: LogProbs | None
@@ -66,12 +70,15 @@ class Generation:
     @classmethod
     def record(cls, turn: TurnRecord, base: Generation | None, turn_index: int) -> Generation:
         """Take a valid turn into the tree, keeping of its prompt what ``base`` does not have already."""
-        base_len = 0 if base is None else shared_prefix(base.pieces(), turn.prompt_ids)
+        base_len = 0 if base is None else shared_prefix(base.ids(), turn.prompt_ids)
+        prompt_len = int(turn.prompt_ids.size)
         log_probs = turn.output_log_probs
         return cls(
             turn_index=turn_index,
             base=base,
             base_len=base_len,
+            prompt_len=prompt_len,
+            length=prompt_len + int(turn.output_ids.size),
             given=_owned(turn.prompt_ids[base_len:]),
             output=_owned(turn.output_ids),
             log_probs=None if log_probs is None or not log_probs.size else _owned(log_probs),
@@ -85,50 +92,34 @@ class Generation:
             finished_at=turn.finished_at,
         )
 
-    @property
-    def prompt_len(self) -> int:
-        """Tokens of the prompt."""
-        return self.base_len + int(self.given.size)
-
-    @property
-    def length(self) -> int:
-        """Tokens of prompt and output."""
-        return self.prompt_len + int(self.output.size)
-
     def prompt_ids(self) -> Ids:
         """The prompt as it was sent: int32 [prompt_len], a new array."""
-        return _joined(self.pieces(self.prompt_len))
+        return self._prefix(self.prompt_len)
 
     def ids(self) -> Ids:
         """Prompt and output: int32 [length], a new array."""
-        return _joined(self.pieces())
+        return self._prefix(self.length)
 
-    def pieces(self, stop: int | None = None) -> list[Ids]:
-        """Views that joined are ``ids()[:stop]``; nothing is copied."""
-        parts: list[Ids] = []
+    def _prefix(self, end: int) -> Ids:
+        parts: list[Ids] = [_NO_IDS]
         turn: Generation | None = self
-        end = self.length if stop is None else stop
         while turn is not None and end > 0:
             if end > turn.prompt_len:
                 parts.append(turn.output[: end - turn.prompt_len])
             if end > turn.base_len:
                 parts.append(turn.given[: end - turn.base_len])
-            end = min(end, turn.base_len)
+                end = turn.base_len
             turn = turn.base
         parts.reverse()
-        return parts
+        return np.concatenate(parts)
 
 
-def shared_prefix(parts: Iterable[Ids], ids: Ids) -> int:
-    """Length of the common prefix of the joined ``parts`` and ``ids``."""
-    shared = 0
-    for part in parts:
-        window = ids[shared : shared + part.size]
-        differing = np.flatnonzero(window != part[: window.size])
-        if differing.size:
-            return shared + int(differing[0])
-        shared += int(window.size)
-    return shared
+def shared_prefix(left: Ids, right: Ids) -> int:
+    """Length of the common prefix."""
+    size = min(left.size, right.size)
+    differing = left[:size] != right[:size]
+    first = int(differing.argmax()) if size else 0
+    return first if size and differing[first] else size
 
 
 def check_turn(turn: TurnRecord, *, require_log_probs: bool) -> None:
@@ -180,7 +171,10 @@ class Node:
         """The first child that holds an equal message (``==`` of role and message), if any."""
         role = message.get("role", ROOT_ROLE)
         candidates = self.children if self._by_hash is None else self._by_hash.get(message_hash(message), ())
-        return next((child for child in candidates if child.role == role and child.message == message), None)
+        for child in candidates:
+            if child.role == role and child.message == message:
+                return child
+        return None
 
     def add(self, child: Node) -> Node:
         """Append a child; gives the child."""
@@ -226,7 +220,3 @@ def _owned(array: NDArray[_Item]) -> NDArray[_Item]:
     copy = array.copy()
     copy.flags.writeable = False
     return copy
-
-
-def _joined(parts: list[Ids]) -> Ids:
-    return np.concatenate([_NO_IDS, *parts])
