@@ -34,7 +34,7 @@ _REFUSED: Mapping[str, Collection[Any]] = {
     **dict.fromkeys(
         (
             "container", "mcp_servers", "thread", "compaction", "output_format", "stop", "max_completion_tokens",
-            "response_format", "function_call", "reasoning_effort", "enable_thinking", "prompt",
+            "response_format", "function_call", "enable_thinking", "prompt",
         ),
         ([],),
     ),

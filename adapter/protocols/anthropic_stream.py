@@ -60,6 +60,7 @@ class AnthropicStream:
         self._open: _Block | None = None
         self._index = -1
         self._prefix = b""
+        self._signature = ""
         self._has_arguments = False
 
     def start(self, input_tokens: int) -> bytes:
@@ -109,8 +110,10 @@ class AnthropicStream:
             return b""
         if self._open is kind:
             return self._delta(text)
-        empty = anthropic_reply.thinking_block("", "") if kind is _Block.THINKING else anthropic_reply.text_block("")
-        return self._begin(kind, empty) + self._delta(text)
+        if kind is _Block.TEXT:
+            return self._begin(kind, anthropic_reply.text_block("")) + self._delta(text)
+        self._signature = anthropic_reply.new_signature(self._ids)
+        return self._begin(kind, anthropic_reply.thinking_block("", "")) + self._delta(text)
 
     def _begin(self, kind: _Block, empty_block: dict[str, Any]) -> bytes:
         closed = self._close()
@@ -129,7 +132,7 @@ class AnthropicStream:
             return b""
         signature = b""
         if self._open is _Block.THINKING:
-            delta = {"type": "signature_delta", "signature": anthropic_reply.new_signature(self._ids)}
+            delta = {"type": "signature_delta", "signature": self._signature}
             signature = _frame("content_block_delta", {"index": self._index, "delta": delta})
         self._open = None
         return signature + _frame("content_block_stop", {"index": self._index})

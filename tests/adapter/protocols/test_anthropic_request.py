@@ -1,0 +1,374 @@
+"""Anthropic Messages requests: translation, knobs, and what is refused under which name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adapter.errors import BadRequest
+from adapter.protocols.anthropic import AnthropicMessages
+from adapter.protocols.common import fold_system_messages
+from adapter.types import ChatRequest, Message
+
+PROTOCOL = AnthropicMessages()
+
+HI = {"role": "user", "content": "hi"}
+CALL = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "lookup", "input": {"q": "slime"}}]}
+RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "result"}
+TOOL = {"name": "lookup", "description": "Look it up", "input_schema": {"type": "object", "properties": {"q": {}}}}
+
+
+def parse(**members: Any) -> ChatRequest:
+    return PROTOCOL.parse_request({"model": "m", "messages": [HI], **members})
+
+
+def messages_of(*messages: dict[str, Any], **members: Any) -> list[Message]:
+    return list(parse(messages=list(messages), **members).messages)
+
+
+def refused(**members: Any) -> BadRequest:
+    with pytest.raises(BadRequest) as caught:
+        parse(**members)
+    return caught.value
+
+
+def test_a_conversation_becomes_neutral_messages() -> None:
+    neutral = messages_of(
+        {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "plan", "signature": "s"},
+                {"type": "text", "text": "ok"},
+                {"type": "tool_use", "id": "t1", "name": "lookup", "input": {"q": "slime"}},
+            ],
+        },
+        {"role": "user", "content": [RESULT]},
+        system="sys",
+    )
+    assert neutral == [
+        {"role": "system", "content": "sys"},
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "content": "ok",
+            "reasoning_content": "plan",
+            "tool_calls": [{"type": "function", "function": {"name": "lookup", "arguments": {"q": "slime"}}}],
+        },
+        {"role": "tool", "content": "result"},
+    ]
+
+
+def test_a_tool_becomes_a_function() -> None:
+    (tool,) = parse(tools=[{**TOOL, "cache_control": {"type": "ephemeral"}, "type": "custom"}]).tools
+    assert tool == {
+        "type": "function",
+        "function": {"name": "lookup", "description": "Look it up", "parameters": TOOL["input_schema"]},
+    }
+
+
+def test_results_come_before_the_text_of_their_message_and_keep_their_order() -> None:
+    calls = {"role": "assistant", "content": [{**CALL["content"][0], "id": name} for name in ("t1", "t2")]}  # type: ignore[dict-item]
+    answer = {
+        "role": "user",
+        "content": [
+            {
+                "type": "tool_result",
+                "tool_use_id": "t2",
+                "content": [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}],
+            },
+            {"type": "text", "text": "and now"},
+            {"type": "tool_result", "tool_use_id": "t1", "is_error": True},
+            {"type": "text", "text": "go on", "cache_control": {"type": "ephemeral"}},
+        ],
+    }
+    assert messages_of(HI, calls, answer)[2:] == [
+        {"role": "tool", "content": "b\nc"},
+        {"role": "tool", "content": ""},
+        {"role": "user", "content": "and now\ngo on"},
+    ]
+
+
+def test_string_and_block_content_mean_the_same() -> None:
+    texts = [{"type": "text", "text": "a"}, {"type": "text", "text": ""}, {"type": "text", "text": "b"}]
+    assert messages_of({"role": "user", "content": texts}, system=texts) == messages_of(
+        {"role": "user", "content": "a\nb"}, system="a\nb"
+    )
+
+
+def test_assistant_text_is_joined_without_a_separator() -> None:
+    pieces = {"role": "assistant", "content": [{"type": "text", "text": "I look "}, {"type": "text", "text": "there"}]}
+    assert messages_of(HI, pieces, HI)[1] == {"role": "assistant", "content": "I look there"}
+
+
+@pytest.mark.parametrize("content", ["", [], [{"type": "thinking", "thinking": "", "signature": "s"}]])
+def test_an_empty_reply_can_be_replayed(content: Any) -> None:
+    assert messages_of(HI, {"role": "assistant", "content": content}, HI)[1] == {"role": "assistant", "content": ""}
+
+
+@pytest.mark.parametrize("system", [None, "", [], [{"type": "text", "text": ""}]])
+def test_an_empty_system_prompt_is_none(system: Any) -> None:
+    assert messages_of(HI, system=system) == [HI]
+
+
+def test_a_call_without_a_result_is_accepted() -> None:
+    assert [message["role"] for message in messages_of(HI, CALL, HI)] == ["user", "assistant", "user"]
+
+
+def test_a_tool_reference_is_the_tools_name() -> None:
+    reference = {**RESULT, "content": [{"type": "tool_reference", "tool_name": "WebFetch"}]}
+    assert messages_of(HI, CALL, {"role": "user", "content": [reference]})[-1] == {
+        "role": "tool",
+        "content": "WebFetch",
+    }
+
+
+def test_system_entries_inside_the_list_become_reminders() -> None:
+    assert messages_of(HI, {"role": "system", "content": "X"}, {"role": "user", "content": "next"}) == [
+        {"role": "user", "content": "hi\n<system-reminder>\nX\n</system-reminder>"},
+        {"role": "user", "content": "next"},
+    ]
+
+
+def test_a_reminder_after_tool_results_is_a_user_message() -> None:
+    entries = messages_of(HI, CALL, {"role": "user", "content": [RESULT]}, {"role": "system", "content": "X"})
+    assert entries[2:] == [
+        {"role": "tool", "content": "result"},
+        {"role": "user", "content": "<system-reminder>\nX\n</system-reminder>"},
+    ]
+
+
+def test_system_entries_before_any_user_message_go_to_the_system_prompt() -> None:
+    entries = messages_of({"role": "system", "content": "A"}, {"role": "system", "content": "B"}, HI, system="sys")
+    assert entries == [{"role": "system", "content": "sys\nA\nB"}, HI]
+
+
+def test_the_fold_says_whether_it_changed_something() -> None:
+    messages: list[Message] = [
+        {"role": "user", "content": "hello"},
+        {"role": "system", "content": "X"},
+        {"role": "user", "content": "next"},
+    ]
+    assert fold_system_messages(messages)
+    assert [message["role"] for message in messages] == ["user", "user"]
+    assert messages[0]["content"].split("\n")[1] == "<system-reminder>"
+    assert not fold_system_messages(messages)
+    headed: list[Message] = [{"role": "system", "content": "sys"}, {"role": "user", "content": "hello"}]
+    assert not fold_system_messages(headed)
+
+
+def test_the_body_is_left_as_it_was() -> None:
+    body = {"messages": [dict(HI), {"role": "system", "content": "X"}], "tools": [dict(TOOL)], "system": "sys"}
+    before = repr(body)
+    PROTOCOL.parse_request(body)
+    assert repr(body) == before
+
+
+def test_knobs_are_read_into_the_engines_terms() -> None:
+    request = parse(
+        max_tokens=7,
+        temperature=0,
+        top_p=0.5,
+        top_k=3,
+        stop_sequences=["\n\n", "END"],
+        stream=True,
+        seed=-1,
+        min_tokens=2,
+    )
+    assert request.max_tokens == 7
+    assert request.sampling == {"temperature": 0.0, "top_p": 0.5, "top_k": 3, "seed": 2**64 - 1, "min_tokens": 2}
+    assert request.stop == ("\n\n", "END")
+    assert request.stream
+    assert request.include_usage
+
+
+def test_what_is_left_out_stays_open() -> None:
+    request = PROTOCOL.parse_request({"messages": [HI], "max_tokens": None, "temperature": None, "tools": None})
+    assert request == ChatRequest(messages=(HI,))
+
+
+@pytest.mark.parametrize(
+    ("thinking", "options", "unused"),
+    [
+        ({"type": "enabled", "budget_tokens": 31999}, {"enable_thinking": True}, ("thinking.budget_tokens",)),
+        ({"type": "adaptive", "display": "omitted"}, {"enable_thinking": True}, ("thinking.display",)),
+        ({"type": "disabled"}, {"enable_thinking": False}, ()),
+        (None, {}, ()),
+    ],
+)
+def test_thinking_is_a_template_option(thinking: Any, options: dict[str, Any], unused: tuple[str, ...]) -> None:
+    request = parse(thinking=thinking)
+    assert request.template_options == options
+    assert request.unused_fields == unused
+
+
+def test_template_options_go_before_thinking() -> None:
+    request = parse(thinking={"type": "enabled"}, chat_template_kwargs={"enable_thinking": False, "style": "x"})
+    assert request.template_options == {"enable_thinking": False, "style": "x"}
+
+
+def test_fields_without_effect_are_listed() -> None:
+    request = parse(
+        metadata={"user_id": "u"},
+        service_tier="auto",
+        output_config={"effort": "high"},
+        context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        betas=["x"],
+        tools=[{**TOOL, "defer_loading": True}],
+        messages=[HI, {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}] * 2}, HI],
+        **{"bad\r\nheader": 1},
+    )
+    assert request.unused_fields == (
+        "metadata",
+        "service_tier",
+        "betas",
+        "messages.content.redacted_thinking",
+        "tools.defer_loading",
+        "output_config.effort",
+        "context_management",
+    )
+
+
+def test_many_unknown_fields_are_listed_only_in_part() -> None:
+    assert len(parse(**{f"x{number}": 1 for number in range(500)}).unused_fields) == 64
+
+
+def test_tool_choice_none_renders_no_tools() -> None:
+    assert parse(tools=[TOOL], tool_choice={"type": "none"}).tools == ()
+    assert len(parse(tools=[TOOL], tool_choice={"type": "auto"}).tools) == 1
+
+
+def test_knobs_that_change_nothing_are_accepted() -> None:
+    parse(min_p=0, n=1, logprobs=False, logit_bias={}, mcp_servers=[], parallel_tool_calls=True, container=None)
+    parse(tool_choice={"type": "auto", **ONE_CALL})  # there are no tools
+
+
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+ONE_CALL = {"disable_parallel_tool_use": True}
+TOOL_USE = {"type": "tool_use", "id": "a", "name": "b", "input": {}}
+
+
+def history(*blocks: dict[str, Any]) -> dict[str, Any]:
+    """A conversation with these blocks in its assistant message."""
+    return {"messages": [HI, {"role": "assistant", "content": list(blocks)}, HI]}
+
+
+def results(*blocks: dict[str, Any]) -> dict[str, Any]:
+    """A conversation with these blocks in the message after its tool call."""
+    return {"messages": [HI, CALL, {"role": "user", "content": list(blocks)}]}
+
+
+@pytest.mark.parametrize(
+    ("field", "members"),
+    [
+        ("messages", {"messages": None}),
+        ("messages", {"messages": []}),
+        ("messages", {"messages": "hi"}),
+        ("messages", {"messages": [{"role": "system", "content": ""}]}),
+        ("messages.0", {"messages": ["hi"]}),
+        ("messages.0.role", {"messages": [{"content": "hi"}]}),
+        ("messages.0.role", {"messages": [{"role": "robot", "content": "hi"}]}),
+        ("messages.0.role", {"messages": [{"role": 1, "content": "hi"}]}),
+        ("messages.0.content", {"messages": [{"role": "user"}]}),
+        ("messages.0.content", {"messages": [{"role": "user", "content": []}]}),
+        ("messages.0.content", {"messages": [{"role": "user", "content": 5}]}),
+        ("messages.1.content", {"messages": [HI, {"role": "system"}]}),
+        ("messages.0.content.0", {"messages": [{"role": "user", "content": ["hi"]}]}),
+        ("messages.0.content.0.type", {"messages": [{"role": "user", "content": [{"text": "hi"}]}]}),
+        ("messages.0.content.0.text", {"messages": [{"role": "user", "content": [{"type": "text", "text": None}]}]}),
+        ("messages.0.content.1.type", {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}, IMAGE]}]}),
+        ("messages.2.content.0.content.0.type", results({**RESULT, "content": [IMAGE]})),
+        ("messages.2.content.0.tool_use_id", results({**RESULT, "tool_use_id": "t2"})),
+        ("messages.0.content.0.tool_use_id", {"messages": [{"role": "user", "content": [RESULT]}]}),
+        ("messages.2.content.1.tool_use_id", results(RESULT, {"type": "tool_result"})),
+        ("messages.1.content.0.input", history({**TOOL_USE, "input": "x"})),
+        ("messages.1.content.0.id", history({**TOOL_USE, "id": ""})),
+        ("messages.1.content.1.type", history(TOOL_USE, {"type": "server_tool_use"})),
+        ("messages.1", {"messages": [HI, {"role": "assistant", "content": "The answer is ("}]}),
+        ("messages.1", {"messages": [HI, {"role": "assistant", "content": "so"}, {"role": "system", "content": "X"}]}),
+        ("system", {"system": 5}),
+        ("system.0.type", {"system": [IMAGE]}),
+        ("model", {"model": 5}),
+        ("max_tokens", {"max_tokens": 0}),
+        ("max_tokens", {"max_tokens": "7"}),
+        ("max_tokens", {"max_tokens": True}),
+        ("max_tokens", {"max_tokens": 7.5}),
+        ("max_tokens", {"max_tokens": 2**31}),
+        ("min_tokens", {"min_tokens": 8, "max_tokens": 7}),
+        ("temperature", {"temperature": 2.1}),
+        ("temperature", {"temperature": float("nan")}),
+        ("top_p", {"top_p": 0}),
+        ("top_k", {"top_k": -2}),
+        ("stream", {"stream": "yes"}),
+        ("stop_sequences", {"stop_sequences": [""]}),
+        ("stop_sequences", {"stop_sequences": ["x"] * 65}),
+        ("stop_sequences", {"stop_sequences": ["x" * 1025]}),
+        ("stop_sequences.1", {"stop_sequences": ["x", None]}),
+        ("thinking.type", {"thinking": {"type": "between_tools"}}),
+        ("thinking.type", {"thinking": {}}),
+        ("output_config.format", {"output_config": {"format": {"type": "json_schema", "schema": {}}}}),
+        ("context_management.edits.0.type", {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}),
+        ("context_management.edits.0.type", {"context_management": {"edits": [{"type": "clear_thinking_20251015"}]}}),
+        ("tools.0.type", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
+        ("tools.0.input_schema", {"tools": [{"name": "a"}]}),
+        ("tools.0.name", {"tools": [{"name": "", "input_schema": {}}]}),
+        ("tools.0.strict", {"tools": [{**TOOL, "strict": True}]}),
+        ("tools.0.input_examples", {"tools": [{**TOOL, "input_examples": [{"q": "x"}]}]}),
+        ("tools.0.allowed_callers", {"tools": [{**TOOL, "allowed_callers": ["code_execution_20260120"]}]}),
+        ("tool_choice.type", {"tools": [TOOL], "tool_choice": {"type": "any"}}),
+        ("tool_choice.type", {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "lookup"}}),
+        ("tool_choice", {"tool_choice": "auto"}),
+        ("tool_choice.disable_parallel_tool_use", {"tools": [TOOL], "tool_choice": {"type": "auto", **ONE_CALL}}),
+        ("chat_template_kwargs.messages", {"chat_template_kwargs": {"messages": []}}),
+        ("chat_template_kwargs.bos_token", {"chat_template_kwargs": {"bos_token": "x"}}),
+        ("chat_template_kwargs", {"chat_template_kwargs": {"a b": 1}}),
+        ("min_p", {"min_p": 0.1}),
+        ("n", {"n": 2}),
+        ("logprobs", {"logprobs": True}),
+        ("mcp_servers", {"mcp_servers": [{}]}),
+        ("thread", {"thread": {"type": "create"}}),
+        ("container", {"container": "c"}),
+        ("output_format", {"output_format": {"type": "json_schema"}}),
+        ("stop", {"stop": "x"}),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(field: str, members: dict[str, Any]) -> None:
+    assert refused(**members).field == field
+
+
+def test_deep_json_is_refused_where_it_stands() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(100):
+        deep = {"x": deep}
+    assert refused(tools=[{"name": "a", "input_schema": deep}]).field == "tools.0.input_schema"
+    assert parse(tools=[{"name": "a", "input_schema": deep["x"]}]).tools[0]["function"]["parameters"] == deep["x"]
+
+
+def test_the_message_says_what_was_expected() -> None:
+    assert str(refused(messages=[{"role": "user", "content": 5}])) == "must be a string or an array, not a number"
+    assert str(refused(messages=[{"role": None, "content": "x"}])) == "must be a string, not null"
+    assert str(refused(messages=[{"content": "x"}])) == "is required: a string"
+
+
+def test_a_body_that_is_no_object_is_refused() -> None:
+    with pytest.raises(BadRequest, match="must be a JSON object, not an array"):
+        PROTOCOL.parse_request([])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "session"),
+    [
+        ({"session_id": "s1"}, "s1"),
+        ({"user_id": '{"device_id":"d","account_uuid":"","session_id":"s2"}'}, "s2"),
+        ({"session_id": "", "user_id": '{"session_id":"s3"}'}, "s3"),
+        ({"user_id": "user_1"}, None),
+        ({"user_id": "[1]"}, None),
+        ({"user_id": {"session_id": "s"}}, None),
+        ({"session_id": 5}, None),
+        ("s1", None),
+        (None, None),
+    ],
+)
+def test_the_session_in_the_body(metadata: Any, session: str | None) -> None:
+    assert PROTOCOL.body_session({"metadata": metadata}) == session

@@ -1,0 +1,205 @@
+"""Whatever JSON a client sends: it is parsed, or it is a BadRequest that names a field. Nothing else escapes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.errors import BadRequest
+from adapter.protocols.base import WireProtocol
+from adapter.types import ChatRequest
+from tests.adapter.protocols.cases import PROTOCOLS, UNTIMED
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=5)
+)
+WORDS = st.sampled_from(
+    (
+        "messages",
+        "role",
+        "content",
+        "type",
+        "text",
+        "user",
+        "assistant",
+        "tool",
+        "tools",
+        "tool_use",
+        "tool_result",
+        "id",
+    )
+)
+JSON = st.recursive(
+    SCALARS | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS | st.text(max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+ANTHROPIC_BODY: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 32,
+    "system": [{"type": "text", "text": "sys", "cache_control": {"type": "ephemeral"}}],
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "plan", "signature": "s"},
+                {"type": "text", "text": "ok"},
+                {"type": "tool_use", "id": "t1", "name": "lookup", "input": {"q": ["slime", {"deep": 1}]}},
+            ],
+        },
+        {"role": "system", "content": "reminder"},
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "t1",
+                    "content": [{"type": "text", "text": "r"}],
+                    "is_error": False,
+                }
+            ],
+        },
+    ],
+    "tools": [{"name": "lookup", "description": "d", "input_schema": {"type": "object"}}],
+    "tool_choice": {"type": "auto", "disable_parallel_tool_use": False},
+    "thinking": {"type": "enabled", "budget_tokens": 1024},
+    "output_config": {"effort": "high"},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "metadata": {"user_id": '{"session_id":"s"}'},
+    "stop_sequences": ["END"],
+    "temperature": 1,
+    "stream": True,
+}
+
+CHAT_BODY: dict[str, Any] = {
+    "model": "m",
+    "max_completion_tokens": 32,
+    "messages": [
+        {"role": "developer", "content": "sys"},
+        {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "plan",
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "lookup", "arguments": '{"q":1}'}}],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "r"},
+    ],
+    "tools": [
+        {"type": "function", "function": {"name": "lookup", "description": "d", "parameters": {"type": "object"}}}
+    ],
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "stream_options": {"include_usage": True},
+    "chat_template_kwargs": {"enable_thinking": True},
+    "response_format": {"type": "text"},
+    "stop": ["END"],
+    "seed": 5,
+    "temperature": 1,
+    "metadata": {"session_id": "s"},
+}
+
+VALID = {"anthropic": ANTHROPIC_BODY, "openai_chat": CHAT_BODY}
+
+
+def parse_or_bad_request(protocol: WireProtocol, body: Any) -> None:
+    """The only two outcomes; what parses can be rendered, journaled and put into a header."""
+    try:
+        request = protocol.parse_request(body)
+    except BadRequest as error:
+        assert error.field
+        orjson.dumps(protocol.render_error(error))
+        return
+    check_request(request)
+    protocol.body_session(body)
+
+
+def check_request(request: ChatRequest) -> None:
+    assert request.messages
+    orjson.dumps([list(request.messages), list(request.tools), dict(request.template_options)])
+    for message in request.messages:
+        assert message["role"] in ("system", "user", "assistant", "tool")
+        assert isinstance(message["content"], str)
+    ",".join(request.unused_fields).encode("ascii")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_bodies_to_be_mutated_are_valid(protocol: str) -> None:
+    check_request(PROTOCOLS[protocol].parse_request(VALID[protocol]))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@UNTIMED
+@given(body=JSON)
+def test_random_json(protocol: str, body: Any) -> None:
+    parse_or_bad_request(PROTOCOLS[protocol], body)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@UNTIMED
+@given(
+    messages=JSON,
+    extra=st.dictionaries(st.sampled_from(sorted(ANTHROPIC_BODY.keys() | CHAT_BODY.keys())), JSON, max_size=3),
+)
+def test_random_members(protocol: str, messages: Any, extra: dict[str, Any]) -> None:
+    parse_or_bad_request(PROTOCOLS[protocol], {"messages": messages} | extra)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@UNTIMED
+@given(data=st.data())
+def test_valid_bodies_with_some_values_replaced_or_removed(protocol: str, data: st.DataObject) -> None:
+    body = copy.deepcopy(VALID[protocol])
+    for _ in range(data.draw(st.integers(1, 3))):
+        holder, key = data.draw(st.sampled_from(places(body)))
+        if data.draw(st.booleans()):
+            holder[key] = data.draw(JSON)
+        else:
+            del holder[key]
+        if not body:
+            break
+    parse_or_bad_request(PROTOCOLS[protocol], body)
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every ``(holder, key)`` of a JSON value."""
+    if isinstance(value, dict):
+        keys: list[Any] = list(value)
+    elif isinstance(value, list):
+        keys = list(range(len(value)))
+    else:
+        return []
+    return [(value, key) for key in keys] + [place for key in keys for place in places(value[key])]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_single_value_replaced_by_every_kind(protocol: str) -> None:
+    kinds: tuple[Any, ...] = (
+        None,
+        True,
+        0,
+        -1,
+        2**63,
+        1.5,
+        "",
+        "x",
+        [],
+        [None],
+        [[]],
+        {},
+        {"type": None},
+        {"type": "x"},
+    )
+    for index in range(len(places(VALID[protocol]))):
+        for kind in kinds:
+            body = copy.deepcopy(VALID[protocol])
+            holder, key = places(body)[index]
+            holder[key] = kind
+            parse_or_bad_request(PROTOCOLS[protocol], body)

@@ -1,0 +1,91 @@
+"""Errors in each protocol's own body."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapter.errors import (
+    AdapterError,
+    BadRequest,
+    BodyTooLarge,
+    Conflict,
+    Gone,
+    NotFound,
+    PromptTooLong,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+    UpstreamFailed,
+    UpstreamTimeout,
+)
+from adapter.protocols.anthropic import AnthropicMessages
+from adapter.protocols.openai_chat import OpenAIChat
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (BadRequest("x"), "invalid_request_error"),
+        (Unauthorized("x"), "authentication_error"),
+        (NotFound("x"), "not_found_error"),
+        (Conflict("x"), "conflict_error"),
+        (Gone("x"), "not_found_error"),
+        (BodyTooLarge("x"), "request_too_large"),
+        (TooManyRequests("x"), "rate_limit_error"),
+        (AdapterError("x"), "api_error"),
+        (UpstreamFailed("x"), "api_error"),
+        (Unavailable("x"), "overloaded_error"),
+        (UpstreamTimeout("x"), "timeout_error"),
+    ],
+)
+def test_anthropic_error_types(error: AdapterError, kind: str) -> None:
+    assert AnthropicMessages().render_error(error) == {"type": "error", "error": {"type": kind, "message": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code"),
+    [
+        (BadRequest("x"), "invalid_request_error", None),
+        (Unauthorized("x"), "authentication_error", "invalid_api_key"),
+        (NotFound("x"), "not_found_error", "not_found"),
+        (Conflict("x"), "conflict_error", "conflict"),
+        (Gone("x"), "not_found_error", "gone"),
+        (BodyTooLarge("x"), "invalid_request_error", "request_too_large"),
+        (TooManyRequests("x"), "rate_limit_error", "rate_limit_exceeded"),
+        (AdapterError("x"), "server_error", None),
+        (UpstreamFailed("x"), "server_error", "upstream_failed"),
+        (Unavailable("x"), "server_error", "service_unavailable"),
+        (UpstreamTimeout("x"), "server_error", "timeout"),
+    ],
+)
+def test_openai_error_types(error: AdapterError, kind: str, code: str | None) -> None:
+    body = OpenAIChat().render_error(error)
+    assert body == {"error": {"message": "x", "type": kind, "param": None, "code": code}}
+
+
+def test_the_field_is_named_once() -> None:
+    error = BadRequest("must be a string", field="messages.0.role")
+    repeated = BadRequest("messages.0.role must be a string", field="messages.0.role")
+    assert AnthropicMessages().render_error(error)["error"]["message"] == "messages.0.role: must be a string"
+    assert AnthropicMessages().render_error(repeated)["error"]["message"] == "messages.0.role must be a string"
+    chat = OpenAIChat().render_error(error)["error"]
+    assert chat["message"] == "messages.0.role: must be a string"
+    assert chat["param"] == "messages.0.role"
+
+
+def test_an_unknown_model_has_its_own_code() -> None:
+    error = NotFound("there is no model 'x'", field="model")
+    assert OpenAIChat().render_error(error)["error"]["code"] == "model_not_found"
+
+
+def test_a_prompt_that_is_too_long_makes_clients_compact() -> None:
+    error = PromptTooLong(210_000, 200_000)
+    assert AnthropicMessages().render_error(error) == {
+        "type": "error",
+        "error": {"type": "invalid_request_error", "message": "prompt is too long: 210000 tokens > 200000 maximum"},
+    }
+    body = OpenAIChat().render_error(error)["error"]
+    assert body["code"] == "context_length_exceeded"
+    assert body["message"].startswith(
+        "This model's maximum context length is 200000 tokens. However, your messages resulted in 210000 tokens."
+    )

@@ -1,0 +1,85 @@
+"""The wire, byte for byte, and the seed's example."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapter.protocols.anthropic import AnthropicMessages
+from adapter.types import ParsedModelOutput, ToolUse, Usage
+from engine.types import FinishReason
+from tests.adapter.protocols.cases import CASES, COMPLETE, GOLDEN, PROTOCOLS, streamed, whole
+from tests.support.ids import FixedIds
+
+
+@pytest.mark.parametrize("case", COMPLETE)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_whole_reply_is_the_golden_body(protocol: str, case: str) -> None:
+    golden = (GOLDEN / protocol / f"{case}.json").read_bytes()
+    assert whole(PROTOCOLS[protocol], CASES[case]) + b"\n" == golden
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_streamed_reply_is_the_golden_stream(protocol: str, case: str) -> None:
+    golden = (GOLDEN / protocol / f"{case}.sse").read_bytes()
+    assert streamed(PROTOCOLS[protocol], CASES[case]) == golden
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_no_golden_file_is_left_without_a_case(protocol: str) -> None:
+    expected = {f"{name}.sse" for name in CASES} | {f"{name}.json" for name in COMPLETE}
+    assert {path.name for path in (GOLDEN / protocol).iterdir()} == expected
+
+
+def test_the_seeds_text_reply() -> None:
+    protocol = AnthropicMessages()
+    parsed = ParsedModelOutput(text="这是一个学习项目。<|im_end|>")
+    reply = protocol.reply(parsed, FinishReason.STOP, FixedIds())
+    blocks = [{"type": "text", "text": "这是一个学习项目。<|im_end|>"}]
+    assert reply.manager_message == {"role": "assistant", "content": "这是一个学习项目。<|im_end|>"}
+    assert reply.finish_reason == "stop"
+    assert reply.wire == (blocks, "end_turn")
+    body = protocol.render_body(
+        reply, reply_id=protocol.new_reply_id(FixedIds()), model="slime-actor", usage=Usage(218, 5), created=0
+    )
+    assert body == {
+        "id": "msg_aaaaaaaaaaaaaaaaaaaaaaaa",
+        "type": "message",
+        "role": "assistant",
+        "model": "slime-actor",
+        "content": blocks,
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 218, "output_tokens": 5},
+    }
+
+
+def test_the_seeds_tool_call() -> None:
+    parsed = ParsedModelOutput(text="我先读取文件。", tool_uses=(ToolUse("read_file", {"path": "README.md"}),))
+    reply = AnthropicMessages().reply(parsed, FinishReason.STOP, FixedIds())
+    assert reply.manager_message == {
+        "role": "assistant",
+        "content": "我先读取文件。",
+        "tool_calls": [{"type": "function", "function": {"name": "read_file", "arguments": {"path": "README.md"}}}],
+    }
+    assert reply.finish_reason == "tool_calls"
+    assert reply.wire == (
+        [
+            {"type": "text", "text": "我先读取文件。"},
+            {"type": "tool_use", "id": "toolu_aaaaaaaaaaaaaaaa", "name": "read_file", "input": {"path": "README.md"}},
+        ],
+        "tool_use",
+    )
+
+
+@pytest.mark.parametrize("case", COMPLETE)
+def test_manager_message_is_the_same_for_every_protocol(case: str) -> None:
+    parsed, reason = CASES[case].parsed, CASES[case].reason
+    messages = [protocol.reply(parsed, reason, FixedIds()).manager_message for protocol in PROTOCOLS.values()]
+    assert all(message == messages[0] for message in messages)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_cancelled_generation_is_never_a_reply(protocol: str) -> None:
+    with pytest.raises(ValueError, match="cancelled"):
+        PROTOCOLS[protocol].reply(ParsedModelOutput(text="half"), FinishReason.CANCELLED, FixedIds())

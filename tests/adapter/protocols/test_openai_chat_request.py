@@ -1,0 +1,227 @@
+"""OpenAI Chat Completions requests: translation, knobs, and what is refused under which name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adapter.errors import BadRequest
+from adapter.protocols.openai_chat import OpenAIChat
+from adapter.types import ChatRequest, Message
+
+PROTOCOL = OpenAIChat()
+
+HI = {"role": "user", "content": "hi"}
+TOOL = {
+    "type": "function",
+    "function": {"name": "lookup", "description": "Look it up", "parameters": {"type": "object"}},
+}
+
+
+def parse(**members: Any) -> ChatRequest:
+    return PROTOCOL.parse_request({"model": "m", "messages": [HI], **members})
+
+
+def messages_of(*messages: dict[str, Any]) -> list[Message]:
+    return list(parse(messages=list(messages)).messages)
+
+
+def refused(**members: Any) -> BadRequest:
+    with pytest.raises(BadRequest) as caught:
+        parse(**members)
+    return caught.value
+
+
+def call(arguments: Any, call_id: str = "c1") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": "lookup", "arguments": arguments}}
+
+
+def test_a_conversation_becomes_neutral_messages() -> None:
+    neutral = messages_of(
+        {"role": "developer", "content": "sys"},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {"role": "assistant", "content": None, "reasoning_content": "plan", "tool_calls": [call('{"q": "slime"}')]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "result"}]},
+        {"role": "assistant", "content": "done", "refusal": None, "tool_calls": []},
+        {"role": "user", "name": "ann", "content": "next"},
+    )
+    assert neutral == [
+        {"role": "system", "content": "sys"},
+        {"role": "user", "content": "a\nb"},
+        {
+            "role": "assistant",
+            "content": "",
+            "reasoning_content": "plan",
+            "tool_calls": [{"type": "function", "function": {"name": "lookup", "arguments": {"q": "slime"}}}],
+        },
+        {"role": "tool", "content": "result"},
+        {"role": "assistant", "content": "done"},
+        {"role": "user", "content": "next"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        ('{"q": 1}', {"q": 1}),
+        ("", {}),
+        (None, {}),
+        (" \n", {}),
+        ({"q": 1}, {"q": 1}),
+        ('{"q": ', {"_raw_arguments": '{"q": '}),
+        ("[1]", {"_raw_arguments": "[1]"}),
+        ('{"q": NaN}', {"_raw_arguments": '{"q": NaN}'}),
+        ('{"a":' * 200 + "1" + "}" * 200, {"_raw_arguments": '{"a":' * 200 + "1" + "}" * 200}),
+    ],
+)
+def test_arguments_of_the_history_are_a_dict_in_any_case(arguments: Any, kept: dict[str, Any]) -> None:
+    message = messages_of(HI, {"role": "assistant", "tool_calls": [call(arguments)]})[1]
+    assert message["tool_calls"][0]["function"]["arguments"] == kept
+
+
+def test_a_refusal_is_what_the_assistant_said() -> None:
+    assert messages_of(HI, {"role": "assistant", "content": None, "refusal": "no"}, HI)[1]["content"] == "no"
+    parts = [{"type": "refusal", "refusal": "no, "}, {"type": "text", "text": "sorry"}]
+    assert messages_of(HI, {"role": "assistant", "content": parts}, HI)[1]["content"] == "no, sorry"
+
+
+def test_a_tool_keeps_its_parameters() -> None:
+    assert parse(tools=[TOOL]).tools == (TOOL,)
+    (bare,) = parse(tools=[{"type": "function", "function": {"name": "now"}}]).tools
+    assert bare["function"] == {"name": "now", "description": "", "parameters": {"type": "object", "properties": {}}}
+
+
+def test_knobs_are_read_into_the_engines_terms() -> None:
+    request = parse(
+        max_completion_tokens=7, temperature=0.5, top_p=1, seed=-1, stop="END", presence_penalty=1, frequency_penalty=-1,
+        n=1, top_k=-1, min_tokens=3, repetition_penalty=1.1, stream=True, stream_options={"include_usage": True},
+        tool_choice="auto", response_format={"type": "text"}, modalities=["text"], logprobs=False, logit_bias={},
+        chat_template_kwargs={"enable_thinking": False}, parallel_tool_calls=True,
+    )  # fmt: skip
+    assert request.max_tokens == 7
+    assert request.sampling == {
+        "temperature": 0.5, "top_p": 1.0, "seed": 2**64 - 1, "presence_penalty": 1.0, "frequency_penalty": -1.0,
+        "top_k": 0, "min_tokens": 3, "repetition_penalty": 1.1,
+    }  # fmt: skip
+    assert request.stop == ("END",)
+    assert request.stream
+    assert request.include_usage
+    assert request.template_options == {"enable_thinking": False}
+    assert request.unused_fields == ()
+
+
+def test_what_is_left_out_stays_open() -> None:
+    request = PROTOCOL.parse_request({"messages": [HI], "max_tokens": None, "stop": None, "stream_options": None})
+    assert request == ChatRequest(messages=(HI,), include_usage=False)
+
+
+def test_both_names_of_the_token_limit_are_honoured() -> None:
+    assert parse(max_tokens=5, max_completion_tokens=9).max_tokens == 5
+    assert parse(max_tokens=9, max_completion_tokens=5).max_tokens == 5
+    assert parse(max_tokens=9).max_tokens == 9
+
+
+def test_a_list_of_stop_strings() -> None:
+    assert parse(stop=["a", "b"]).stop == ("a", "b")
+
+
+def test_fields_without_effect_are_listed() -> None:
+    names = ("store", "user", "metadata", "prompt_cache_key", "service_tier", "reasoning_effort", "verbosity")
+    request = parse(**dict.fromkeys(names, "x"), messages=[{**HI, "name": "ann"}])
+    assert request.unused_fields == (*names, "messages.name")
+
+
+def test_tool_choice_none_renders_no_tools() -> None:
+    assert parse(tools=[TOOL], tool_choice="none").tools == ()
+    assert parse(tools=[TOOL], tool_choice=None).tools == (TOOL,)
+
+
+def test_one_call_at_most_is_no_limit_without_tools() -> None:
+    assert parse(tools=[], parallel_tool_calls=False).tools == ()
+    assert parse(tools=[TOOL], tool_choice="none", parallel_tool_calls=False).tools == ()
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
+
+
+@pytest.mark.parametrize(
+    ("field", "members"),
+    [
+        ("messages", {"messages": None}),
+        ("messages", {"messages": []}),
+        ("messages", {"messages": {}}),
+        ("messages.0", {"messages": [None]}),
+        ("messages.0.role", {"messages": [{}]}),
+        ("messages.0.role", {"messages": [{"role": "function", "name": "f", "content": "x"}]}),
+        ("messages.0.content", {"messages": [{"role": "user", "content": None}]}),
+        ("messages.0.content", {"messages": [{"role": "system"}]}),
+        ("messages.0.content.0.type", {"messages": [{"role": "user", "content": [IMAGE]}]}),
+        ("messages.0.content.0.text", {"messages": [{"role": "user", "content": [{"type": "text"}]}]}),
+        ("messages.1.audio", {"messages": [HI, {"role": "assistant", "audio": {"id": "a"}}]}),
+        ("messages.1.function_call", {"messages": [HI, {"role": "assistant", "function_call": {"name": "f"}}]}),
+        ("messages.1.prefix", {"messages": [HI, {"role": "assistant", "content": "so", "prefix": True}]}),
+        ("messages.1.reasoning_content", {"messages": [HI, {"role": "assistant", "reasoning_content": ["x"]}]}),
+        ("messages.1.tool_calls", {"messages": [HI, {"role": "assistant", "tool_calls": "x"}]}),
+        ("messages.1.tool_calls.0.id", {"messages": [HI, {"role": "assistant", "tool_calls": [call("{}", "")]}]}),
+        ("messages.1.tool_calls.0.type", {"messages": [HI, {"role": "assistant", "tool_calls": [{**call(""), "type": "custom"}]}]}),
+        ("messages.1.tool_calls.0.function", {"messages": [HI, {"role": "assistant", "tool_calls": [{"id": "c"}]}]}),
+        ("messages.1.tool_calls.0.function.arguments", {"messages": [HI, {"role": "assistant", "tool_calls": [call(5)]}]}),
+        ("messages.1.tool_call_id", {"messages": [HI, {"role": "tool", "tool_call_id": "c1", "content": "x"}]}),
+        ("messages.1.tool_call_id", {"messages": [HI, {"role": "tool", "content": "x"}]}),
+        ("temperature", {"temperature": -0.1}),
+        ("temperature", {"temperature": True}),
+        ("presence_penalty", {"presence_penalty": 3}),
+        ("repetition_penalty", {"repetition_penalty": 0}),
+        ("seed", {"seed": 2**64}),
+        ("seed", {"seed": 1.5}),
+        ("max_completion_tokens", {"max_completion_tokens": 0}),
+        ("min_tokens", {"min_tokens": 8, "max_completion_tokens": 7}),
+        ("stop", {"stop": 5}),
+        ("stop", {"stop": ""}),
+        ("stop.0", {"stop": [5]}),
+        ("stream_options", {"stream_options": "x"}),
+        ("stream_options.include_usage", {"stream_options": {"include_usage": 1}}),
+        ("n", {"n": 2}),
+        ("tools.0.type", {"tools": [{"type": "custom", "custom": {"name": "a"}}]}),
+        ("tools.0.type", {"tools": [{"function": {"name": "a"}}]}),
+        ("tools.0.function", {"tools": [{"type": "function"}]}),
+        ("tools.0.function.name", {"tools": [{"type": "function", "function": {}}]}),
+        ("tools.0.function.parameters", {"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]}),
+        ("tools.0.function.strict", {"tools": [{"type": "function", "function": {"name": "a", "strict": True}}]}),
+        ("tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
+        ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "lookup"}}}),
+        ("parallel_tool_calls", {"tools": [TOOL], "parallel_tool_calls": False}),
+        ("response_format", {"response_format": {"type": "json_object"}}),
+        ("logit_bias", {"logit_bias": {"5": 1}}),
+        ("logprobs", {"logprobs": True}),
+        ("top_logprobs", {"top_logprobs": 2}),
+        ("audio", {"audio": {"voice": "a"}}),
+        ("modalities", {"modalities": ["text", "audio"]}),
+        ("functions", {"functions": [{"name": "f"}]}),
+        ("function_call", {"function_call": "auto"}),
+        ("prediction", {"prediction": {"type": "content", "content": "x"}}),
+        ("web_search_options", {"web_search_options": {}}),
+        ("guided_json", {"guided_json": {"type": "object"}}),
+        ("stop_token_ids", {"stop_token_ids": [5]}),
+        ("best_of", {"best_of": 4}),
+        ("system", {"system": "sys"}),
+        ("chat_template_kwargs", {"chat_template_kwargs": "x"}),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(field: str, members: dict[str, Any]) -> None:
+    assert refused(**members).field == field
+
+
+@pytest.mark.parametrize(
+    ("members", "session"),
+    [
+        ({"metadata": {"session_id": "s1"}, "user": "u"}, "s1"),
+        ({"metadata": {"session_id": ""}, "user": "u"}, "u"),
+        ({"metadata": "x", "user": "u"}, "u"),
+        ({"user": 5}, None),
+        ({}, None),
+    ],
+)
+def test_the_session_in_the_body(members: dict[str, Any], session: str | None) -> None:
+    assert PROTOCOL.body_session(members) == session
