@@ -47,7 +47,10 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool call as parsed from the model's output. ``input`` is ``{}`` where the arguments were not valid JSON."""
+    """A tool call as parsed from the model's output.
+
+    Where the arguments broke off, each member of ``input`` that was begun is null; where there was nothing valid, it is ``{}``.
+    """
 
     name: str
     input: dict[str, Any]

@@ -1,0 +1,133 @@
+"""Sampled ids to reply events, as they arrive:
+
+    ids ──► detokenize ──► stop strings ──► reasoning ──► tool calls ──► events
+                               └─ stopped: after how many tokens
+
+The token that ended the reply is not part of its text, except with the parser ``none``, which passes on everything as decoded. Even
+there it is left out right behind a tool call, where it would be a visible text of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from adapter.parsing.choose import ParserChoice
+from adapter.parsing.detokenize import detokenizer
+from adapter.parsing.reasoning import opens_reasoning, require_reasoning_parser
+from adapter.parsing.reply import ReplyText, merged
+from adapter.parsing.stop_strings import StopStrings
+from adapter.parsing.tools.registry import require_tool_family
+from adapter.types import ParsedModelOutput, ReplyEvent, Tool
+from engine.types import FinishReason, Ids
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOptions:
+    """How one reply is read."""
+
+    tool_parser: str = "none"
+    reasoning_parser: str = "none"
+    reasoning_opened: bool = False
+    """The prompt ends inside the reasoning."""
+    end_ids: Sequence[int] = ()
+    """Tokens that end a reply."""
+    stop: Sequence[str] = ()
+    """The client's stop strings."""
+    tools: Sequence[Tool] = ()
+
+    @classmethod
+    def for_reply(
+        cls,
+        parsers: ParserChoice,
+        *,
+        prompt_text: str,
+        end_ids: Sequence[int] = (),
+        stop: Sequence[str] = (),
+        tools: Sequence[Tool] = (),
+    ) -> PipelineOptions:
+        """``prompt_text`` is the rendered prompt: it may have opened the reasoning."""
+        opened = opens_reasoning(prompt_text)
+        return cls(parsers.tool_parser, parsers.reasoning_parser, opened, end_ids, stop, tools)
+
+
+@dataclass(frozen=True, slots=True)
+class StopHit:
+    """A stop string ended the reply."""
+
+    stop: str
+    tokens: int
+    """Output tokens up to and including the one that completed it; what was sampled after them is no part of the reply."""
+
+
+class Pipeline:
+    """One reply. ``feed`` ids until ``stopped`` or the engine is done, then ``finish`` once. Raises: UnknownParser."""
+
+    def __init__(self, tokenizer: Tokenizer, options: PipelineOptions) -> None:
+        family = require_tool_family(options.tool_parser)
+        reasoning = require_reasoning_parser(options.reasoning_parser)
+        self.stopped: StopHit | None = None
+        self.reasoning_tokens = 0
+        """Tokens with some text inside the reasoning, its tags included; a token that also holds visible text counts."""
+        self._shows_end_token = family.shows_end_token
+        self._end_ids = frozenset(options.end_ids)
+        self._held_end: int | None = None
+        self._tokens = 0
+        self._detokenizer = detokenizer(tokenizer)
+        self._stops = StopStrings(options.stop)
+        self._reply = ReplyText(family.parser(options.tools), reasoning(options.reasoning_opened))
+
+    def feed(self, ids: Ids) -> list[ReplyEvent]:
+        """The events that these ids (int32 [n]) complete. Ids after a stop string are ignored."""
+        tokens: list[int] = ids.tolist()
+        if self._held_end is not None and tokens:
+            tokens.insert(0, self._held_end)
+            self._held_end = None
+        if tokens and tokens[-1] in self._end_ids:
+            self._held_end = tokens.pop()
+        return merged(self._read(tokens))
+
+    def finish(self, reason: FinishReason) -> list[ReplyEvent]:
+        """The last events. Sets ``stopped`` if a character that was never completed completes a stop string."""
+        events: list[ReplyEvent] = []
+        if self._held_end is not None and not self._drops_end_token(reason):
+            events += self._read([self._held_end])
+        events += self._reply.feed(self._past_stops(self._detokenizer.finish()) + self._stops.finish())
+        return merged(events + self._reply.finish())
+
+    def output(self) -> ParsedModelOutput:
+        """The reply so far; after ``finish``, the whole."""
+        return self._reply.output(self.stopped.stop if self.stopped else None)
+
+    def _drops_end_token(self, reason: FinishReason) -> bool:
+        if reason is not FinishReason.STOP:
+            return False  # the engine says that this token did not end the reply
+        return not self._shows_end_token or self._reply.ends_in_call
+
+    def _read(self, tokens: Sequence[int]) -> list[ReplyEvent]:
+        events: list[ReplyEvent] = []
+        visible: list[str] = []
+        for token in tokens:
+            if self.stopped is not None:
+                break
+            self._tokens += 1
+            text = self._past_stops(self._detokenizer.feed(token))
+            if self._reply.settled:
+                visible.append(text)
+            else:
+                events += self._read_reasoning(text)
+        return events + self._reply.feed("".join(visible))
+
+    def _read_reasoning(self, text: str) -> list[ReplyEvent]:
+        inside = self._reply.inside_reasoning
+        events = self._reply.feed(text)
+        self.reasoning_tokens += inside or self._reply.inside_reasoning
+        return events
+
+    def _past_stops(self, text: str) -> str:
+        free = self._stops.feed(text)
+        if self._stops.hit is not None and self.stopped is None:
+            self.stopped = StopHit(self._stops.hit, self._tokens)
+        return free

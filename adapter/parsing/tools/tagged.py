@@ -1,0 +1,149 @@
+"""Calls that stand between ``<tool_call>`` and ``</tool_call>`` in visible text; what is inside is a block of some format.
+
+Which format is decided by the first character inside. A block that refuses its text was no call: the text, with the tag, is
+visible text exactly as it came. The one newline before a call belongs to the call, since chat templates put it there: text that
+kept it would be rendered with two and no longer equal what was sampled. So does white space between calls and after the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Protocol
+
+from adapter.parsing.base import BLANK, held_suffix
+from adapter.types import ReplyEvent, TextDelta
+
+OPEN = "<tool_call>"
+CLOSE = "</tool_call>"
+MAX_LEAD = 64
+"""White space between the tag and the block, in characters."""
+
+
+class BlockState(Enum):
+    RUNNING = auto()
+    CLOSED = auto()
+    """The call is complete, with its closing tag where it has one; ``rest`` follows it."""
+    REFUSED = auto()
+    """It is no call: ``literal`` is what the block took of the text, ``rest`` what follows."""
+
+
+class CallBlock(Protocol):
+    """What stands behind ``<tool_call>``, closing tag included."""
+
+    state: BlockState
+    literal: str
+    rest: str
+    ill_formed: bool
+
+    def feed(self, text: str) -> list[ReplyEvent]: ...
+
+    def finish(self) -> list[ReplyEvent]:
+        """No more text comes. Leaves the block CLOSED or REFUSED; a call that has started is ended."""
+        ...
+
+
+class TaggedCalls:
+    """See the module. ``blocks``: first character inside -> a new block."""
+
+    def __init__(self, blocks: Mapping[str, Callable[[], CallBlock]]) -> None:
+        self.ill_formed = False
+        self._blocks = blocks
+        self._block: CallBlock | None = None
+        self._held = ""
+        self._opening = ""
+        """What the call, if it is one, takes out of the visible text before its block."""
+        self._space: list[str] = []
+        self._step = self._text
+
+    def feed(self, text: str) -> list[ReplyEvent]:
+        rest, self._held = self._held + text, ""
+        events: list[ReplyEvent] = []
+        while rest:
+            rest = self._step(rest, events)
+        return events
+
+    def finish(self) -> list[ReplyEvent]:
+        events: list[ReplyEvent] = []
+        if self._block is not None:
+            events += self._block.finish()
+            rest = self._leave(self._block, events)
+        elif self._step == self._opened:
+            rest = self._opening + self._held
+        else:
+            rest = "".join(self._space) + self._held if self._held else ""
+        self._show(rest, events)
+        return events
+
+    # A step takes text from the front, adds events, and gives back what the next step is to deal with: "" when that is nothing or
+    # when the rest is held, because only the next character can tell.
+
+    def _text(self, text: str, events: list[ReplyEvent]) -> str:
+        before, tag, rest = text.partition(OPEN)
+        if not tag:
+            kept = len(text) - held_suffix(text, OPEN, "\n" + OPEN)
+            self._show(text[:kept], events)
+            self._held = text[kept:]
+            return ""
+        newline = "\n" if before.endswith("\n") else ""
+        self._show(before.removesuffix("\n"), events)
+        self._open(newline + OPEN)
+        return rest
+
+    def _open(self, opening: str) -> None:
+        self._opening = opening
+        self._step = self._opened
+
+    def _opened(self, text: str, events: list[ReplyEvent]) -> str:
+        inside = text.lstrip(BLANK)
+        lead = len(text) - len(inside)
+        if not inside and lead <= MAX_LEAD:
+            self._held = text
+            return ""
+        if lead > MAX_LEAD or inside[0] not in self._blocks:
+            return self._refuse(text[:lead], inside, events)
+        self._opening += text[:lead]
+        self._block = self._blocks[inside[0]]()
+        self._step = self._in_block
+        return inside
+
+    def _in_block(self, text: str, events: list[ReplyEvent]) -> str:
+        assert self._block is not None
+        block = self._block
+        events += block.feed(text)
+        if block.state is BlockState.RUNNING:
+            return ""
+        return self._leave(block, events)
+
+    def _leave(self, block: CallBlock, events: list[ReplyEvent]) -> str:
+        self._block = None
+        self.ill_formed |= block.ill_formed
+        if block.state is BlockState.REFUSED:
+            return self._refuse(block.literal, block.rest, events)
+        self._step = self._after_call
+        return block.rest
+
+    def _refuse(self, literal: str, rest: str, events: list[ReplyEvent]) -> str:
+        self._show(self._opening + literal, events)
+        self._step = self._text
+        return rest
+
+    def _after_call(self, text: str, events: list[ReplyEvent]) -> str:
+        word = text.lstrip(BLANK)
+        if len(word) < len(text):
+            self._space.append(text[: len(text) - len(word)])
+        if OPEN.startswith(word) and word != OPEN:
+            self._held = word
+            return ""
+        space = "".join(self._space)
+        self._space.clear()
+        if word.startswith(OPEN):
+            self._open(space + OPEN)
+            return word.removeprefix(OPEN)
+        self._show(space, events)
+        self._step = self._text
+        return word
+
+    def _show(self, text: str, events: list[ReplyEvent]) -> None:
+        if text:
+            events.append(TextDelta(text))
