@@ -20,14 +20,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from adapter.config import Config
-from adapter.errors import AdapterError, BadRequest, NotFound, PromptTooLong, UpstreamFailed, from_engine
+from adapter.errors import BadRequest, NotFound, PromptTooLong, UpstreamFailed, from_engine
 from adapter.ids import IdSource, RandomIds
 from adapter.parsing import ParserChoice, Pipeline, PipelineOptions, choose_parsers
 from adapter.protocols.base import WireProtocol
+from adapter.protocols.common import manager_message
 from adapter.render.prompt import Prompt, Renderer
 from adapter.sampling import EffectiveSampling, effective_sampling
 from adapter.sessions import Session
-from adapter.types import ChatRequest, ParsedModelOutput, Reply, ReplyEvent, Sampling, TurnRecord, Usage, VersionSpan
+from adapter.types import ChatRequest, ParsedModelOutput, ReplyEvent, Sampling, TurnRecord, Usage, VersionSpan
 from engine.errors import EngineError
 from engine.types import Engine, FinishReason, GenerateRequest, TokenChunk
 
@@ -63,7 +64,6 @@ class TurnOutcome:
     """A committed turn, for the client."""
 
     parsed: ParsedModelOutput
-    reply: Reply
     reason: FinishReason
     usage: Usage
 
@@ -171,12 +171,11 @@ class Turn:
     def _commit(self, reason: FinishReason) -> TurnOutcome:
         """Record the turn. Synchronous: nothing can come between the last token and the record."""
         parsed = self._pipeline.output()
-        reply = self.protocol.reply(parsed, reason, self._services.ids)
         record = self._record(reason, parsed.ill_formed)
         self.session.trajectory.record_turn(
             turn=record,
             prompt_messages=self.request.messages,
-            response_message=reply.manager_message,
+            response_message=manager_message(parsed),
             metadata={"sid": self.session.sid},
         )
         usage = Usage(
@@ -185,7 +184,7 @@ class Turn:
             cached_tokens=record.cached_tokens,
             reasoning_tokens=self._pipeline.reasoning_tokens,
         )
-        return TurnOutcome(parsed, reply, reason, usage)
+        return TurnOutcome(parsed, reason, usage)
 
     def _record(self, reason: FinishReason, ill_formed: bool) -> TurnRecord:
         # A stop string of the client ends the reply at the token that completed it; what the engine sampled after is no part of it.
@@ -242,6 +241,3 @@ def check_model(config: Config, request: ChatRequest) -> None:
     known = (config.served_model_name, *config.model_alias)
     if request.model is not None and request.model not in known and "*" not in config.model_alias:
         raise NotFound(f"there is no model {request.model!r}; served: {', '.join(known)}", field="model")
-
-
-__all__ = ["AdapterError", "Turn", "TurnOutcome", "TurnServices", "check_model", "count_prompt_tokens", "prepare_turn"]

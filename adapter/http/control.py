@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
 from aiohttp import web
 
 from adapter.errors import BadRequest
 from adapter.http.bodies import read_json_object
 from adapter.http.state import STATE
+from adapter.protocols.common import dump_json
 from adapter.sampling import SessionSampling, read_settings
 from adapter.sessions import FinishRequest, Session, SessionSettings
 from adapter.trajectory import Export
@@ -76,7 +76,7 @@ async def drop_session(request: web.Request) -> web.StreamResponse:
 
 
 def _render_export(session: Session, export: Export) -> bytes:
-    return orjson.dumps(
+    return dump_json(
         {
             "sid": session.sid,
             "turn_count": session.trajectory.turn_count,
@@ -104,7 +104,7 @@ def _summary(session: Session) -> dict[str, Any]:
 
 
 def _json(document: Any, status: int = 200) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(document), content_type="application/json")
+    return web.Response(status=status, body=dump_json(document), content_type="application/json")
 
 
 def _only(body: Mapping[str, Any], known: frozenset[str], prefix: str = "") -> None:
@@ -123,7 +123,9 @@ def _integer(body: Mapping[str, Any], name: str, low: int = 0) -> int | None:
 
 
 def _object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = body.get(name) or {}
+    value = body.get(name)
+    if value is None:
+        return {}
     if not isinstance(value, dict):
         raise BadRequest(f"{name} must be an object", field=name)
     return value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 from aiohttp import web
 
@@ -10,7 +12,7 @@ from engine.errors import EngineError
 
 
 async def alive(request: web.Request) -> web.StreamResponse:
-    return web.Response(body=orjson.dumps({"status": "ok"}), content_type="application/json")
+    return _json({"status": "ok"})
 
 
 async def ready(request: web.Request) -> web.StreamResponse:
@@ -19,14 +21,18 @@ async def ready(request: web.Request) -> web.StreamResponse:
     try:
         await services.engine.check_ready()
     except EngineError as error:
-        body = {"status": "unavailable", "reason": str(error)}
-        return web.Response(status=503, body=orjson.dumps(body), content_type="application/json")
+        return _json({"status": "unavailable", "reason": str(error)}, status=503)
     info = services.engine.info
-    body = {
-        "status": "ready",
-        "engine_model": info.model,
-        "log_prob_mode": info.log_prob_mode,
-        "weight_version": info.weight_version,
-        "max_context_tokens": services.context_tokens,
-    }
-    return web.Response(body=orjson.dumps(body), content_type="application/json")
+    return _json(
+        {
+            "status": "ready",
+            "engine_model": info.model,
+            "log_prob_mode": info.log_prob_mode,
+            "weight_version": info.weight_version,
+            "max_context_tokens": services.context_tokens,
+        }
+    )
+
+
+def _json(document: dict[str, Any], status: int = 200) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(document), content_type="application/json")

@@ -13,30 +13,30 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from urllib.parse import quote
 
-import orjson
 from aiohttp import web
 
 from adapter.errors import AdapterError
 from adapter.http.failures import ServerFault
+from adapter.ids import IdSource
 from adapter.logs import event
 from adapter.protocols.base import ReplyStream
+from adapter.protocols.common import dump_json
 from adapter.turn import Turn
 from adapter.types import ReplyEvent
 
 logger = logging.getLogger("rollserve.http")
 
 
-async def whole_reply(turn: Turn, *, model: str, reply_id: str, created: int) -> web.Response:
+async def whole_reply(turn: Turn, *, model: str, reply_id: str, ids: IdSource, created: int) -> web.Response:
     """Run the turn to its end and answer with one JSON body. Raises: AdapterError."""
     async with aclosing(turn.events()) as batches:  # type: ignore[type-var]
         async for _ in batches:
             pass
     outcome = turn.outcome
     assert outcome is not None
-    body = turn.protocol.render_body(
-        outcome.reply, reply_id=reply_id, model=model, usage=outcome.usage, created=created
-    )
-    return web.Response(body=orjson.dumps(body), content_type="application/json", headers=debug_headers(turn))
+    reply = turn.protocol.reply(outcome.parsed, outcome.reason, ids)
+    body = turn.protocol.render_body(reply, reply_id=reply_id, model=model, usage=outcome.usage, created=created)
+    return web.Response(body=dump_json(body), content_type="application/json", headers=debug_headers(turn))
 
 
 class StreamedReply:

@@ -48,7 +48,7 @@ async def _reply(request: web.Request, turn: Turn) -> web.StreamResponse:
     reply_id = turn.protocol.new_reply_id(services.ids)
     created = int(time.time())
     if not turn.request.stream:
-        return await whole_reply(turn, model=model, reply_id=reply_id, created=created)
+        return await whole_reply(turn, model=model, reply_id=reply_id, ids=services.ids, created=created)
     frames = turn.protocol.stream(turn.request, reply_id=reply_id, model=model, ids=services.ids, created=created)
     config = services.config
     reply = StreamedReply(

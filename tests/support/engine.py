@@ -71,5 +71,7 @@ class FakeEngine:
             position += len(ids)
             finished = Finished(answer.reason, answer.cached_tokens) if last else None
             version = self.info.weight_version
-            made.append((number, TokenChunk(np.array(ids, np.int32), np.array(log_probs, np.float32), version, finished)))
+            made.append(
+                (number, TokenChunk(np.array(ids, np.int32), np.array(log_probs, np.float32), version, finished))
+            )
         return made

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import aiohttp
 
@@ -33,10 +32,9 @@ class TestServer:
 
 @asynccontextmanager
 async def serving(
-    engine: Engine, tokenizer: Path, config: Config | None = None, ids: IdSource | None = None
+    engine: Engine, renderer: Renderer, config: Config | None = None, ids: IdSource | None = None
 ) -> AsyncIterator[TestServer]:
     config = dataclasses.replace(config or Config(), port=0)
-    renderer = Renderer.load(tokenizer, config.chat_template, config.end_token)
     services = TurnServices.build(config, engine, renderer, ids)
     sessions = Sessions(config, lambda tokens: renderer.tokenizer.decode(tokens, skip_special_tokens=False))
     state = ServerState(services, sessions)

@@ -13,5 +13,5 @@ LIMIT_S = 20.0
 async def until(condition: Callable[[], Any]) -> None:
     """Give other tasks the loop until ``condition()`` is true. Raises: TimeoutError."""
     async with asyncio.timeout(LIMIT_S):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - any state of the server, which has no event for it
             await asyncio.sleep(0.001)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -19,19 +18,19 @@ Serve = Callable[..., AbstractAsyncContextManager[TestServer]]
 
 
 @pytest.fixture(scope="session")
-def qwen() -> Path:
-    return tokenizer_dir("qwen2_5")
+def qwen() -> Renderer:
+    """Loading a tokenizer takes seconds; it is never changed."""
+    return Renderer.load(tokenizer_dir("qwen2_5"))
 
 
 @pytest.fixture(scope="session")
-def encode(qwen: Path) -> Callable[[str], list[int]]:
+def encode(qwen: Renderer) -> Callable[[str], list[int]]:
     """Text to ids; special tokens in the text become their ids."""
-    tokenizer = Renderer.load(qwen).tokenizer
-    return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+    return lambda text: qwen.tokenizer.encode(text, add_special_tokens=False).ids
 
 
 @pytest.fixture
-def serve(qwen: Path) -> Serve:
+def serve(qwen: Renderer) -> Serve:
     @asynccontextmanager
     async def start(engine: FakeEngine, **settings: object) -> AsyncIterator[TestServer]:
         config = Config(served_model_name="slime-actor", **settings)  # type: ignore[arg-type]

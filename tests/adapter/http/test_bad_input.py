@@ -23,7 +23,12 @@ BAD: list[tuple[str, Any, str]] = [
     (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "hologram"}]}]}, "messages.0.content.0.type"),
     (
         MESSAGES,
-        {"messages": [USER, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]}]},
+        {
+            "messages": [
+                USER,
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}]},
+            ]
+        },
         "messages.1.content.0.tool_use_id",
     ),
     (MESSAGES, {"messages": [USER], "max_tokens": "many"}, "max_tokens"),
@@ -32,7 +37,11 @@ BAD: list[tuple[str, Any, str]] = [
     (MESSAGES, {"messages": [USER], "top_p": 7}, "top_p"),
     (MESSAGES, {"messages": [USER], "tools": {"name": "x"}}, "tools"),
     (MESSAGES, {"messages": [USER], "tools": [{"input_schema": {}}]}, "tools.0.name"),
-    (MESSAGES, {"messages": [USER], "tool_choice": {"type": "any"}, "tools": [{"name": "t", "input_schema": {}}]}, "tool_choice"),
+    (
+        MESSAGES,
+        {"messages": [USER], "tool_choice": {"type": "any"}, "tools": [{"name": "t", "input_schema": {}}]},
+        "tool_choice",
+    ),
     (MESSAGES, {"messages": [USER], "stream": "yes"}, "stream"),
     (MESSAGES, {"messages": [USER], "model": 4}, "model"),
     (CHAT, {}, "messages"),
@@ -74,7 +83,9 @@ async def test_bad_field_is_named_and_nothing_changes(serve, encode, route, body
 
 
 @pytest.mark.parametrize("route", [MESSAGES, CHAT, "/v1/messages/count_tokens"])
-@pytest.mark.parametrize("raw", [b"{", b"", b"[]", b"null", b"\xff\xfe", b'{"messages": NaN}', b"[" * 100_000], ids=repr)
+@pytest.mark.parametrize(
+    "raw", [b"{", b"", b"[]", b"null", b"\xff\xfe", b'{"messages": NaN}', b"[" * 100_000], ids=repr
+)
 async def test_a_body_that_is_no_json_object(serve, route, raw) -> None:
     async with serve(FakeEngine()) as server:
         async with server.http.post(route, data=raw) as response:
@@ -109,7 +120,12 @@ async def test_any_model_name_with_the_star_alias(serve, encode) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/v1/messages", 405), ("POST", "/v1/nothing", 404), ("DELETE", "/v1/sessions", 405), ("GET", "/v1/sessions/none", 404)],
+    [
+        ("GET", "/v1/messages", 405),
+        ("POST", "/v1/nothing", 404),
+        ("DELETE", "/v1/sessions", 405),
+        ("GET", "/v1/sessions/none", 404),
+    ],
 )
 async def test_unknown_routes_are_error_bodies_too(serve, method, path, status) -> None:
     async with serve(FakeEngine()) as server, server.http.request(method, path) as response:

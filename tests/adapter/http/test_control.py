@@ -33,7 +33,7 @@ async def turn(server, sid):
 
 
 async def test_open_look_turn_finish(serve, encode) -> None:
-    ids = encode("hello") + [151645]
+    ids = [*encode("hello"), 151645]
     async with serve(FakeEngine([Answer([ids])])) as server:
         status, opened = await open_session(server, sid="a", metadata={"task": 1})
         assert (status, opened["sid"]) == (201, "a")
@@ -47,7 +47,9 @@ async def test_open_look_turn_finish(serve, encode) -> None:
         assert [node["turn_index"] for node in view["paths"][0]] == [None, 1]
         _, listed = await get(server, "/v1/sessions")
         assert [session["sid"] for session in listed["sessions"]] == ["a"]
-        status, answer = await finish(server, "a", reward=0.5, metadata={"more": 2}, index=3, group_index=4, label="l", prompt="p")
+        status, answer = await finish(
+            server, "a", reward=0.5, metadata={"more": 2}, index=3, group_index=4, label="l", prompt="p"
+        )
         assert status == 200
         (sample,) = answer["samples"]
         assert answer["ledger"] == {"sampled": len(ids), "trained": len(ids), "dropped": {}}
@@ -164,7 +166,12 @@ async def test_bad_open_names_the_field(serve, body, field) -> None:
 
 @pytest.mark.parametrize(
     ("body", "field"),
-    [({"reward": "good"}, "reward"), ({"rewards": 1}, "rewards"), ({"metadata": 1}, "metadata"), ({"index": -1}, "index")],
+    [
+        ({"reward": "good"}, "reward"),
+        ({"rewards": 1}, "rewards"),
+        ({"metadata": 1}, "metadata"),
+        ({"index": -1}, "index"),
+    ],
 )
 async def test_bad_finish_names_the_field_and_keeps_the_session(serve, encode, body, field) -> None:
     async with serve(FakeEngine([Answer([encode("x")])])) as server:

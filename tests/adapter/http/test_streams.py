@@ -109,7 +109,7 @@ async def test_a_failure_after_the_first_token_is_an_event_and_no_end(serve, enc
         assert b"broke" in seen
         assert b"message_stop" not in seen
         assert b"[DONE]" not in seen
-        assert b"finish_reason\":\"" not in seen
+        assert b'finish_reason":"' not in seen
         assert server.state.sessions.find("default").trajectory.turn_count == 0
 
 

@@ -132,7 +132,11 @@ async def test_two_turns_with_a_tool_call_continue_one_session(serve, encode) ->
         (block,) = [block for block in first["content"] if block["type"] == "tool_use"]
         assert (block["name"], block["input"]) == ("lookup", {"query": "slime"})
         result = {"type": "tool_result", "tool_use_id": block["id"], "content": "soft"}
-        body["messages"] = [*HELLO, {"role": "assistant", "content": first["content"]}, {"role": "user", "content": [result]}]
+        body["messages"] = [
+            *HELLO,
+            {"role": "assistant", "content": first["content"]},
+            {"role": "user", "content": [result]},
+        ]
         async with server.http.post(MESSAGES, json=body) as response:
             assert response.status == 200
         assert [request.session for request in engine.requests] == ["s", "s"]
@@ -167,7 +171,12 @@ async def test_pinned_sampling_overrides_the_request_and_says_so(serve, encode) 
             assert response.status == 200
             assert sorted(response.headers["x-rollserve-pinned"].split(",")) == ["max_tokens", "temperature"]
         sent = engine.requests[0]
-    assert (sent.sampling.temperature, sent.sampling.top_p, sent.sampling.top_k, sent.sampling.seed) == (0.25, 0.9, 11, 9)
+    assert (sent.sampling.temperature, sent.sampling.top_p, sent.sampling.top_k, sent.sampling.seed) == (
+        0.25,
+        0.9,
+        11,
+        9,
+    )
     assert sent.max_tokens == 5
 
 
@@ -195,7 +204,9 @@ async def test_max_tokens_never_passes_the_context(serve, encode) -> None:
         (CHAT, "maximum context length is 30 tokens", "context_length_exceeded"),
     ],
 )
-async def test_a_prompt_past_the_context_is_refused_in_words_that_make_clients_compact(serve, route, words, code) -> None:
+async def test_a_prompt_past_the_context_is_refused_in_words_that_make_clients_compact(
+    serve, route, words, code
+) -> None:
     engine = FakeEngine()
     async with serve(engine, max_context_tokens=30) as server:
         async with server.http.post(route, json={"messages": [{"role": "user", "content": "word " * 50}]}) as response:
@@ -236,9 +247,8 @@ async def test_usage_reports_cached_tokens(serve, encode) -> None:
     answer = finished(encode("ok"))
     answer.cached_tokens = 16
     engine = FakeEngine([answer])
-    async with serve(engine) as server:
-        async with server.http.post(CHAT, json={"messages": HELLO}) as response:
-            usage = (await response.json())["usage"]
+    async with serve(engine) as server, server.http.post(CHAT, json={"messages": HELLO}) as response:
+        usage = (await response.json())["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] == 16
     assert usage["prompt_tokens"] == engine.requests[0].prompt_ids.size
 
@@ -256,9 +266,8 @@ async def test_all_zero_log_probs_are_kept_but_never_trained(serve, encode) -> N
 
 
 async def test_models_list_serves_both_sdks(serve) -> None:
-    async with serve(FakeEngine(), model_alias=("also",)) as server:
-        async with server.http.get("/v1/models") as response:
-            body = orjson.loads(await response.read())
+    async with serve(FakeEngine(), model_alias=("also",)) as server, server.http.get("/v1/models") as response:
+        body = orjson.loads(await response.read())
     assert [model["id"] for model in body["data"]] == ["slime-actor", "also"]
     assert body["object"] == "list"
     assert body["has_more"] is False
