@@ -8,6 +8,7 @@ stdout. It ends the group when its stdin reaches end of file, which the kernel b
 on SIGTERM.
 
     owner closes stdin, or dies    SIGTERM to the command, GRACE_S seconds, then SIGKILL to its whole group
+    owner writes KILL_AT_ONCE      SIGKILL to its whole group
     the command ends by itself     SIGKILL to what is left of its group
     the guard itself is killed     the kernel kills the command (PR_SET_PDEATHSIG); a stub ends when its server is gone
 
@@ -26,6 +27,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+KILL_AT_ONCE = b"k"
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _NOT_STARTED = 127  # the shell's status for a command that cannot be run
 
@@ -43,7 +46,7 @@ def main(arguments: list[str]) -> int:
     print(process.pid, flush=True)
     exited = os.pidfd_open(process.pid)
     _wait_until_readable([sys.stdin.fileno(), stop_read, exited])
-    if not _readable(exited, 0):
+    if not _readable(exited, 0) and not _told_to_kill():
         process.send_signal(signal.SIGTERM)
         _readable(exited, float(grace_s))
     _kill_group(process.pid)
@@ -68,6 +71,10 @@ def _start(command: list[str]) -> subprocess.Popen[bytes]:
         process_group=0,
         preexec_fn=die_with_the_guard,
     )
+
+
+def _told_to_kill() -> bool:
+    return _readable(sys.stdin.fileno(), 0) and os.read(sys.stdin.fileno(), 1) == KILL_AT_ONCE
 
 
 def _wait_until_readable(descriptors: list[int]) -> None:

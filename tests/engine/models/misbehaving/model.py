@@ -8,6 +8,7 @@ import json
 import os
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -20,7 +21,8 @@ POLL_S = 0.002
 class TritonPythonModel:
     def initialize(self, args):
         parameters = json.loads(args["model_config"])["parameters"]
-        self._log_path = parameters["engine_log"]["string_value"]
+        log_path = parameters["engine_log"]["string_value"]
+        self._log_path = Path(log_path) if log_path else None
         if parameters["fail_to_load"]["string_value"]:
             raise ValueError(parameters["fail_to_load"]["string_value"])
 
@@ -53,7 +55,7 @@ class Reply:
 
     def _log(self, event):
         if self._log_path:
-            with open(self._log_path, "a") as log:
+            with self._log_path.open("a") as log:
                 log.write(json.dumps({"id": self._id, "event": event}) + "\n")
 
     def _send(self, ids, log_probs, final=False, **changes):
