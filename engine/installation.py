@@ -28,7 +28,7 @@ from pathlib import Path
 
 from engine.errors import LaunchFailed
 
-_WHEEL_GLIBC = (2, 35)
+WHEEL_GLIBC = (2, 35)
 """The wheel is tagged manylinux_2_35 (nvidia-pytriton 0.7.0)."""
 
 
@@ -105,14 +105,14 @@ def _wheel_installation(wheel: Path) -> TritonInstallation:
     if not os.access(binary, os.X_OK):
         raise LaunchFailed(f"{binary} is not executable; run: chmod +x {binary}")
     libraries = wheel.parent.parent / "nvidia_pytriton.libs"
-    return TritonInstallation(binary, wheel / "backends" / "python", stub, (_libpython_folder(version), libraries))
+    return TritonInstallation(binary, wheel / "backends" / "python", stub, (libpython_folder(version), libraries))
 
 
 def _check_glibc() -> None:
     name, text = platform.libc_ver()
     found = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
-    if name != "glibc" or found < _WHEEL_GLIBC:
-        needed = ".".join(map(str, _WHEEL_GLIBC))
+    if name != "glibc" or found < WHEEL_GLIBC:
+        needed = ".".join(map(str, WHEEL_GLIBC))
         raise LaunchFailed(
             f"this machine's C library is {name or 'unknown'} {text}; the Triton wheel needs glibc {needed} or later "
             "(Ubuntu 22.04, Debian 12, RHEL 10). Run rollserve in a newer container, or attach to a running server"
@@ -129,7 +129,7 @@ def _check_python_on_path() -> None:
         )
 
 
-def _libpython_folder(version: str) -> Path:
+def libpython_folder(version: str) -> Path:
     """Where this interpreter has its shared library. Relocatable ones record the ``LIBDIR`` of their build machine."""
     name = f"libpython{version}.so.1.0"
     libdir = Path(sysconfig.get_config_var("LIBDIR") or "/usr/lib")
