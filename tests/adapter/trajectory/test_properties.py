@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adapter.trajectory import Generation, Sample, Trajectory, TrajectoryManager, TurnRecord
@@ -48,6 +48,9 @@ STEPS = st.builds(
 )
 SESSIONS = st.lists(STEPS, min_size=1, max_size=8)
 THRESHOLDS = st.sampled_from([0, 1, 2, 3, 1024])
+
+UNTIMED = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+"""How long an example takes depends on what else the machine does."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ def trajectory_of(turns: list[DrawnTurn], threshold: int) -> tuple[Trajectory, l
     return trajectory, generations
 
 
+@UNTIMED
 @given(SESSIONS, THRESHOLDS)
 def test_samples_are_those_of_the_plain_rules(steps: list[Step], threshold: int) -> None:
     turns = played(steps)
@@ -127,6 +131,7 @@ def test_samples_are_those_of_the_plain_rules(steps: list[Step], threshold: int)
     ] == reference.samples()
 
 
+@UNTIMED
 @given(SESSIONS, THRESHOLDS)
 def test_ids_are_exactly_what_was_recorded(steps: list[Step], threshold: int) -> None:
     turns = played(steps)
@@ -140,6 +145,7 @@ def test_ids_are_exactly_what_was_recorded(steps: list[Step], threshold: int) ->
         assert [each.base for each in generated] == [None, *generated[:-1]][: len(generated)]
 
 
+@UNTIMED
 @given(SESSIONS, THRESHOLDS, st.one_of(st.none(), st.integers(0, 40)))
 def test_every_sampled_token_trains_at_most_once(steps: list[Step], threshold: int, limit: int | None) -> None:
     turns = played(steps)
@@ -160,6 +166,7 @@ def test_every_sampled_token_trains_at_most_once(steps: list[Step], threshold: i
     assert made.ledger.sampled == sum(each.record.output_ids.size for each in turns)
 
 
+@UNTIMED
 @given(SESSIONS, THRESHOLDS)
 def test_paths_hold_every_turn_that_was_not_rewritten(steps: list[Step], threshold: int) -> None:
     turns = played(steps)
@@ -184,6 +191,7 @@ def test_paths_hold_every_turn_that_was_not_rewritten(steps: list[Step], thresho
     assert not held.keys() & merged
 
 
+@UNTIMED
 @given(SESSIONS, THRESHOLDS, st.integers(1, 4))
 def test_plans_that_were_overtaken_make_no_difference(steps: list[Step], threshold: int, in_flight: int) -> None:
     """Turns are matched some commits before they are committed; the tree depends on the order of commits only."""
@@ -199,8 +207,8 @@ def test_plans_that_were_overtaken_make_no_difference(steps: list[Step], thresho
     assert export(late) == export(at_once)
 
 
+@UNTIMED
 @given(SESSIONS, SESSIONS)
-@settings(max_examples=30)
 def test_draining_one_session_leaves_the_other(first: list[Step], second: list[Step]) -> None:
     manager, alone = TrajectoryManager(), TrajectoryManager()
     both = {"x": played(first), "y": played(second)}

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from adapter.trajectory import Export, Ledger, LedgerMismatch, Sample, Trajectory
-from adapter.types import Sampling, VersionSpan
+from adapter.types import Sampling, TurnRecord, VersionSpan
 from engine.types import LogProbMode, SamplingParams
 from tests.adapter.trajectory.alphabet import check_samples, export, ids, message, messages, record, recorded, turn
 
@@ -47,11 +47,14 @@ def test_log_probs(turns: str, of_turns: list[float | None], log_probs: list[lis
 
 
 def test_turns_without_log_probs_train() -> None:
-    """Case 4.5: the mask does not depend on them."""
+    """Case 4.5: the mask does not depend on them. An empty list says the same as None."""
     trajectory = Trajectory()
     record(trajectory, "s10 u20 -> a30", lambda _: -0.5)
     record(trajectory, "s10 u20 a30 t40 -> a31", lambda _: None)
-    assert export(trajectory).samples[0].loss_mask == [1, 1, 0, 0, 0, 0, 1, 1]
+    trajectory.record_turn(
+        turn=TurnRecord(ids("P"), [32, 5], []), prompt_messages=messages("s10 u20"), response_message=None
+    )
+    assert [sample.loss_mask for sample in export(trajectory).samples] == [[1, 1, 0, 0, 0, 0, 1, 1], [1, 1]]
 
 
 @pytest.mark.parametrize(
@@ -197,6 +200,7 @@ def test_decode_gets_the_ids_of_the_response() -> None:
         pytest.param(15, ["P | [30] [5] 4 40 5 3 [31] [5]"], [(0, 2), (6, 8)], 0, id="just fits"),
         pytest.param(14, ["P | [30] [5] 4 40 5 3 [31]"], [(0, 2), (6, 7)], 1, id="within an output"),
         pytest.param(13, ["P | [30] [5] 4 40 5 3"], [(0, 2)], 2, id="before an output"),
+        pytest.param(12, ["P | [30] [5] 4 40 5"], [(0, 2)], 2, id="a token before an output"),
         pytest.param(10, ["P | [30] [5] 4"], [(0, 2)], 2, id="within context"),
         pytest.param(8, ["P | [30]"], [(0, 1)], 3, id="one token left"),
         pytest.param(7, [], [], 4, id="at the end of the leading prompt"),
@@ -213,6 +217,7 @@ def test_max_sample_tokens(limit: int | None, samples: list[str], spans: list[tu
     for span in shown:
         covered = [token for start, end, _ in span["versions"] for token in range(start, end)]
         assert covered == list(range(span["start"], span["end"]))
+        assert all(start < end for start, end, _ in span["versions"])
     assert made.ledger == Ledger(4, 4 - cut, {"cut": cut} if cut else {})
 
 
@@ -242,6 +247,16 @@ def test_an_output_without_any_finite_log_prob_yields_no_sample() -> None:
     record(trajectory, "s10 u20 -> a30", lambda _: math.nan)
     made = export(trajectory, max_sample_tokens=8)
     assert made == Export([], Ledger(2, 0, {"non_finite_log_prob": 2}))
+
+
+def test_a_cut_can_leave_only_what_does_not_train() -> None:
+    trajectory = Trajectory()
+    record(trajectory, "s10 u20 -> a30")
+    record(trajectory, "s10 u20 a30 t40 -> a31", lambda token: math.nan if token == 31 else -0.5)
+    made = export(trajectory, max_sample_tokens=14)
+    check_samples(made.samples, ["P | [30] [5] 4 40 5 3 31"])
+    assert [span["trained"] for span in made.samples[0].metadata["turns"]] == [True, False]
+    assert made.ledger == Ledger(4, 2, {"non_finite_log_prob": 1, "cut": 1})
 
 
 def test_an_untrainable_turn_is_context() -> None:

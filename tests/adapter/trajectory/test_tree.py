@@ -199,6 +199,12 @@ REJECTED = [
         "versions",
         id="spans overlap",
     ),
+    pytest.param(
+        TurnRecord(ids("P"), [30, 5], [-1, -1], versions=(VersionSpan(0, 0, 4), VersionSpan(0, 2, 5))),
+        False,
+        "versions",
+        id="a span of no token",
+    ),
 ]
 
 
@@ -288,6 +294,34 @@ def test_a_session_is_freed_when_it_is_let_go_of() -> None:
         assert [ref() for ref in watched] == [None] * 4
     finally:
         gc.enable()
+
+
+def test_a_wide_node_compares_with_few_children() -> None:
+    """Hundreds of replies to one prompt do not make each request compare with all of them."""
+
+    class Counted(dict[str, object]):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return super().__eq__(other)
+
+    node = Node("user", None)
+    children = [node.add(Node.of(message(f"a{number}"))) for number in range(500)]
+    assert node.find(Counted(message("a499"))) is children[499]
+    assert node.find(Counted(message("a500"))) is None
+    assert Counted.compared < 10
+
+
+def test_a_reply_is_found_by_its_role_too() -> None:
+    """A generated node is an assistant's whatever its message says."""
+    trajectory = Trajectory()
+    first = turn("s10 u20 -> a30")
+    trajectory.record_turn(
+        turn=first.record(), prompt_messages=first.prompt_messages, response_message={"content": "a30"}
+    )
+    plan = trajectory.match([*first.prompt_messages, {"content": "a30"}])
+    assert plan.unmatched == ({"content": "a30"},)
 
 
 def test_a_wide_node_finds_children_as_a_narrow_one_does() -> None:
