@@ -101,7 +101,7 @@ class TaggedCalls:
             self._held = text
             return ""
         if lead > MAX_LEAD or inside[0] not in self._blocks:
-            return self._refuse(text[:lead], inside, events)
+            return self._refuse("", text, events)
         self._opening += text[:lead]
         self._block = self._blocks[inside[0]]()
         self._step = self._in_block
@@ -124,9 +124,11 @@ class TaggedCalls:
         return block.rest
 
     def _refuse(self, literal: str, rest: str, events: list[ReplyEvent]) -> str:
-        self._show(self._opening + literal, events)
+        shown = self._opening + literal
+        newline = "\n" if shown.endswith("\n") else ""  # it may belong to a call that follows
+        self._show(shown.removesuffix("\n"), events)
         self._step = self._text
-        return rest
+        return newline + rest
 
     def _after_call(self, text: str, events: list[ReplyEvent]) -> str:
         word = text.lstrip(BLANK)
