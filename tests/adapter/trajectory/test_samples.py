@@ -1,4 +1,4 @@
-"""What samples carry beside their tokens: log probs, reward, flags, spans, limits; and the ledger."""
+"""What samples carry beside their tokens: log probs, reward, flags, spans; and what limits them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from adapter.trajectory import Export, Ledger, LedgerMismatch, Sample, Trajectory
+from adapter.trajectory import Export, Ledger, Sample, Trajectory
 from adapter.types import Sampling, TurnRecord, VersionSpan
 from engine.types import LogProbMode, SamplingParams
 from tests.adapter.trajectory.alphabet import check_samples, export, ids, message, messages, record, recorded, turn
@@ -15,7 +15,6 @@ from tests.adapter.trajectory.alphabet import check_samples, export, ids, messag
 TWO_TURNS = "s10 u20 -> a30; s10 u20 a30 t40 -> a31"
 REALIGNED = "s10 u20 -> a30; s10 u20 a30 t40 [P 30 99 4 40 5 3] -> a31"
 TOOL_FORK = TWO_TURNS + "; s10 u20 a30 t41 -> a32"
-REWRITTEN = "s10 u20 -> a30; s10 u20 a35 t40 -> a31"
 
 
 def log_probs_of(turns: str, *of_turns: float | None) -> list[list[float]]:
@@ -267,42 +266,6 @@ def test_an_untrainable_turn_is_context() -> None:
     check_samples(made.samples, ["P | 30 5 4 40 5 3 [31] [5]"])
     assert [span["trained"] for span in made.samples[0].metadata["turns"]] == [False, True]
     assert made.ledger == Ledger(4, 2, {"suspect_logprobs": 2})
-
-
-@pytest.mark.parametrize(
-    ("turns", "ledger"),
-    [
-        pytest.param("s10 u20 -> none", Ledger(0, 0, {}), id="nothing sampled"),
-        pytest.param(TOOL_FORK, Ledger(6, 6, {}), id="a shared turn trains once"),
-        pytest.param(REALIGNED, Ledger(4, 2, {"realigned": 2}), id="realigned"),
-        pytest.param(REWRITTEN, Ledger(4, 2, {"rewritten": 2}), id="rewritten"),
-        pytest.param(
-            REALIGNED + "; s10 u21 -> a32; s10 u21 a36 -> a33",
-            Ledger(8, 4, {"realigned": 2, "rewritten": 2}),
-            id="both",
-        ),
-        pytest.param(
-            "s10 u20 -> a30; s10 u20 a30 t40 -> a31; s10 u20 a30 t41 [P 30 99] -> a32",
-            Ledger(6, 6, {}),
-            id="realigning away what another leaf trains costs nothing",
-        ),
-    ],
-)
-def test_ledger(turns: str, ledger: Ledger) -> None:
-    assert export(recorded(turns)).ledger == ledger
-
-
-def test_a_ledger_that_does_not_balance_is_an_error() -> None:
-    Ledger(5, 3, {"cut": 2}).check()
-    with pytest.raises(LedgerMismatch, match="sampled 5 != trained 3"):
-        Ledger(5, 3, {"cut": 1}).check()
-
-
-def test_a_lost_token_stops_the_export() -> None:
-    trajectory = recorded(TWO_TURNS)
-    trajectory.sampled_tokens += 1
-    with pytest.raises(LedgerMismatch):
-        trajectory.export(base_sample=Sample())
 
 
 def test_export_changes_nothing() -> None:
