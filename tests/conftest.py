@@ -10,6 +10,7 @@ import signal
 import uuid
 from contextlib import suppress
 
+import hypothesis
 import pytest
 
 from tests.support.leftovers import left_running
@@ -22,6 +23,9 @@ LEFTOVERS = pytest.StashKey[dict[int, str]]()
 
 
 def pytest_configure() -> None:
+    # A deadline would make slow machines fail tests that say nothing about time.
+    hypothesis.settings.register_profile("rollserve", deadline=None)
+    hypothesis.settings.load_profile("rollserve")
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ[MARK_VARIABLE] = uuid.uuid4().hex
 
