@@ -51,8 +51,11 @@ def held_suffix(text: str, *markers: str) -> int:
 
     Steps are bounded by the markers' lengths, not by the text's.
     """
-    longest = max(map(len, markers)) - 1
-    for length in range(min(longest, len(text)), 0, -1):
-        if any(marker.startswith(text[-length:]) for marker in markers):
-            return length
-    return 0
+    return max(_held_for(text, marker) for marker in markers)
+
+
+def _held_for(text: str, marker: str) -> int:
+    at = text.find(marker[0], max(0, len(text) - len(marker) + 1))
+    while at != -1 and not marker.startswith(text[at:]):
+        at = text.find(marker[0], at + 1)
+    return len(text) - at if at != -1 else 0

@@ -95,8 +95,10 @@ class ReplyText:
         return events
 
 
-def merged(events: Iterable[ReplyEvent]) -> list[ReplyEvent]:
+def merged(events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
     """The same events with adjacent deltas of one kind joined."""
+    if len(events) < 2:
+        return list(events)
     joined: list[ReplyEvent] = []
     run: list[ReplyEvent] = []
     for event in events:

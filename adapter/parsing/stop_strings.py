@@ -19,27 +19,30 @@ class StopStrings:
 
     def __init__(self, stops: Sequence[str]) -> None:
         self.hit: str | None = None
-        self._trie = _Trie(stops)
+        self._trie = _Trie(stops) if any(stops) else None
         self._node = 0
         self._held = ""
 
     def feed(self, text: str) -> str:
         """The text that no stop string can reach any more; "" once ``hit`` is set."""
-        if self.hit is not None:
-            return ""
+        if self._trie is None:
+            return text
+        return "" if self.hit is not None else self._search(self._trie, text)
+
+    def _search(self, trie: _Trie, text: str) -> str:
         buffer = self._held + text
         node = self._node
         for at, char in enumerate(text, len(self._held)):
-            node = self._trie.step(node, char)
-            stop = self._trie.matched[node]
+            node = trie.step(node, char)
+            stop = trie.matched[node]
             if stop is not None:
                 self.hit = stop
                 self._held = ""
                 return buffer[: at + 1 - len(stop)]
         self._node = node
-        keep = len(buffer) - self._trie.depth[node]
-        self._held = buffer[keep:]
-        return buffer[:keep]
+        free = len(buffer) - trie.depth[node]
+        self._held = buffer[free:]
+        return buffer[:free]
 
     def finish(self) -> str:
         """The text still held back."""

@@ -40,7 +40,7 @@ def run(
     batches = [reply.feed(piece) for piece in pieces] + [reply.finish()]
     for batch in batches:
         assert batch == merged(batch)
-    return merged(event for batch in batches for event in batch), reply.output()
+    return merged([event for batch in batches for event in batch]), reply.output()
 
 
 def events_and_output(

@@ -44,7 +44,7 @@ def run(tokenizer: Tokenizer, pieces: Sequence[Any], reason: FinishReason = Fini
     batches = [pipeline.feed(np.array(piece, dtype=np.int32)) for piece in pieces] + [pipeline.finish(reason)]
     for batch in batches:
         assert batch == merged(batch)
-    events = merged(event for batch in batches for event in batch)
+    events = merged([event for batch in batches for event in batch])
     return events, pipeline.output(), pipeline.stopped, pipeline.reasoning_tokens
 
 
