@@ -30,6 +30,7 @@ from pathlib import Path
 KILL_AT_ONCE = b"k"
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PR_SET_CHILD_SUBREAPER = 36
 _NOT_STARTED = 127  # the shell's status for a command that cannot be run
 
 
@@ -51,12 +52,14 @@ def main(arguments: list[str]) -> int:
         _readable(exited, float(grace_s))
     _kill_group(process.pid)
     status = process.wait()
+    _reap_group(process.pid)
     _remove_shared_memory(shm_prefix)
     return status if status >= 0 else 128 - status
 
 
 def _start(command: list[str]) -> subprocess.Popen[bytes]:
     libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def die_with_the_guard() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -95,6 +98,13 @@ def _kill_group(leader: int) -> None:
     """The leader is not reaped yet, so its number cannot have been given to another group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
+
+
+def _reap_group(leader: int) -> None:
+    """Until all of it has ended. We inherit the leader's children; in a container nobody else may collect them."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-leader, 0)
 
 
 def _remove_shared_memory(prefix: str) -> None:
