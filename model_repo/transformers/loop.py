@@ -5,9 +5,9 @@ request is found by its flag there. So nothing here is locked, and all that happ
 
     inbox: admit, control -> drop the cancelled -> one step of the batch -> its tokens to their generations -> the ended leave
 
-When a step breaks, all live requests fail with its error, the batch is built anew and the loop goes on; the traceback goes to
-the server's log, and ``restarts`` in the figures counts it. If the batch cannot be built again either, all later requests fail at
-once.
+When a turn of it breaks, all live requests fail with the error, the batch is built anew and the loop goes on; the traceback goes
+to the server's log, and ``restarts`` in the figures counts it. If the batch cannot be built again either, all later requests fail
+at once.
 """
 
 from __future__ import annotations
@@ -89,10 +89,16 @@ class GenerationLoop:
         # Inference mode belongs to the thread; the KV cache is made and written in it.
         with torch.inference_mode():
             while not self._closing:
-                self._empty_inbox()
-                self._drop_cancelled()
-                if len(self._slots):
-                    self._advance()
+                try:
+                    self._turn()
+                except Exception as error:
+                    self._restart(error)
+
+    def _turn(self) -> None:
+        self._empty_inbox()
+        self._drop_cancelled()
+        if len(self._slots):
+            self._advance()
 
     def _empty_inbox(self) -> None:
         """Wait for a call when there is nothing else to do; then run all there are."""
@@ -104,20 +110,23 @@ class GenerationLoop:
 
     def _admit(self, generation: Generation) -> None:
         if self._batch is None:
-            generation.fail(self._broken, weight_version=self._control.weight_version)
+            self._announce(generation.fail, self._broken, weight_version=self._control.weight_version)
             return
         slot = self._slots.open(generation)
         self._batch.add(slot.key, generation.request.prompt_ids.tolist())
 
     def _perform(self, call: Any) -> None:
         figures = {"live": len(self._slots)} | self._counts | (self._batch.figures() if self._batch else {})
-        self._control.perform(call, figures, self._batch)
+        try:
+            self._control.perform(call, figures, self._batch)
+        except Exception as error:
+            call.fail(f"{call.control.op} broke: {error}")
+            raise
 
     def _shut_down(self) -> None:
         self._closing = True
         for slot in self._slots.all():
-            self._leave(slot)
-            slot.generation.fail(SHUTTING_DOWN, **self._end_facts(slot))
+            self._fail(slot, SHUTTING_DOWN)
 
     def _drop_cancelled(self) -> None:
         for slot in self._slots.all():
@@ -127,11 +136,7 @@ class GenerationLoop:
     def _advance(self) -> None:
         assert self._batch is not None  # requests are live only while there is one
         began = time.monotonic()
-        try:
-            self._batch.step()
-        except Exception as error:
-            self._restart(error)
-            return
+        self._batch.step()
         now = time.monotonic()
         self._step_seconds = now - began
         self._counts["steps"] += 1
@@ -144,8 +149,7 @@ class GenerationLoop:
     def _deliver(self, drawn: Drawn, now: float) -> None:
         slot = drawn.slot
         if not math.isfinite(drawn.log_prob):
-            self._leave(slot)
-            slot.generation.fail("the model's logits are not finite", **self._end_facts(slot))
+            self._fail(slot, "the model's logits are not finite")
             return
         self._counts["sampled_tokens"] += 1
         reason = slot.generation.add(drawn.token, drawn.log_prob, self._control.weight_version, now)
@@ -156,7 +160,11 @@ class GenerationLoop:
 
     def _end(self, slot: Slot, reason: str) -> None:
         self._leave(slot)
-        slot.generation.finish(reason, **self._end_facts(slot))
+        self._announce(slot.generation.finish, reason, **self._end_facts(slot))
+
+    def _fail(self, slot: Slot, message: str) -> None:
+        self._leave(slot)
+        self._announce(slot.generation.fail, message, **self._end_facts(slot))
 
     def _leave(self, slot: Slot) -> None:
         """Free what the request holds; its end is announced afterwards."""
@@ -167,14 +175,20 @@ class GenerationLoop:
     def _end_facts(self, slot: Slot) -> dict[str, int]:
         return {"cached_tokens": slot.cached_tokens or 0, "weight_version": self._control.weight_version}
 
+    def _announce(self, end: Callable[..., None], *args: str, **facts: int) -> None:
+        """Tell the client. An engine log that cannot be written is no trouble of the other requests."""
+        try:
+            end(*args, **facts)
+        except OSError:
+            self._warn(f"the engine log lacks a request:\n{traceback.format_exc()}")
+
     def _restart(self, error: Exception) -> None:
         self._warn(f"the generation loop broke; {len(self._slots)} requests fail:\n{traceback.format_exc()}")
         self._counts["restarts"] += 1
         self._batch = None
         self._slots.take_drawn()
         for slot in self._slots.all():
-            self._leave(slot)
-            slot.generation.fail(f"the generation loop broke: {error}", **self._end_facts(slot))
+            self._fail(slot, f"the generation loop broke: {error}")
         try:
             self._batch = self._make_batch(self._slots)
         except Exception as second:

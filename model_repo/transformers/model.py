@@ -21,7 +21,6 @@ from .batch import Batch, check_library
 from .common.contract import load_contract
 from .common.front import Front, FrontSettings
 from .common.parameters import Parameters
-from .common.requests import Limits
 from .common.triton import TritonReader, TritonSender, warn
 from .loop import GenerationLoop
 from .model_control import ModelControl
@@ -36,12 +35,11 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         check_library()
         parameters = Parameters.from_model_config(args["model_config"])
-        settings = read_settings(parameters)
+        front_settings = FrontSettings.from_parameters(parameters)
+        settings = read_settings(parameters, front_settings.limits)
         torch.set_num_threads(settings.num_threads)
         self._loop = _generation_loop(settings)
-        limits = Limits(vocab_size=settings.vocab_size, max_seq_len=settings.max_seq_len)
-        contract = load_contract(Path(__file__).parent)
-        self._front = Front(contract, limits, FrontSettings.from_parameters(parameters), self._loop, warn)
+        self._front = Front(load_contract(Path(__file__).parent), front_settings, self._loop, warn)
         self._loop.start()
         self._front.start()
 

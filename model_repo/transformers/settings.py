@@ -10,7 +10,7 @@
                         0: 128 on the CPU, 2048 on CUDA
     max_batch_requests  requests in one forward pass; more wait
 
-``max_seq_len``, ``vocab_size`` and ``weight_version`` are every model's (``engine.repository``).
+``max_seq_len``, ``vocab_size`` and ``weight_version`` are parameters of every model.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ class ParameterReads(Protocol):
     def integer(self, name: str, default: int | None = None, *, minimum: int = 0) -> int: ...
 
 
+class Limits(Protocol):
+    """``common.requests.Limits``."""
+
+    vocab_size: int
+    max_seq_len: int
+
+
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
     """Sizes of the KV cache and of a forward pass. ``num_blocks`` None: as many as memory allows."""
@@ -65,19 +72,18 @@ class Settings:
     cache: CacheSettings
 
 
-def read_settings(parameters: ParameterReads) -> Settings:
+def read_settings(parameters: ParameterReads, limits: Limits) -> Settings:
     """Raises: SettingsError, or the reads' own error."""
     device = _device(parameters.text("device", "auto"))
-    max_seq_len = parameters.integer("max_seq_len", minimum=2)
     return Settings(
         model_dir=Path(parameters.text("model_dir")),
         device=device,
         dtype=_dtype(parameters.text("dtype", "auto"), device),
         num_threads=parameters.integer("num_threads", 0) or len(os.sched_getaffinity(0)),
-        max_seq_len=max_seq_len,
-        vocab_size=parameters.integer("vocab_size", minimum=2),
+        max_seq_len=limits.max_seq_len,
+        vocab_size=limits.vocab_size,
         weight_version=parameters.integer("weight_version", 0),
-        cache=_cache(parameters, device, max_seq_len),
+        cache=_cache(parameters, device, limits.max_seq_len),
     )
 
 
