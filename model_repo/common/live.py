@@ -2,8 +2,8 @@
 cancelled call.
 
 Triton does not tell a Python model that a call was cancelled; it has to be asked, request by request, so one thread
-asks all live requests again and again. Asking costs a round trip to the server's process. The thread therefore rests
-``POLL_INTERVAL`` between two rounds, and at least as long as the round took.
+asks all live requests again and again. Asking is a round trip to the server's process (measured: 0.15 ms, 0.03 ms of it
+work). So between two rounds the thread rests ``POLL_INTERVAL``, and at least ``REST`` times as long as the round took.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from .generation import Generation
 
 POLL_INTERVAL = 0.010
 """Seconds. A cancelled call holds its slot for about as long, and one more token."""
+
+REST = 3
+"""200 live requests are asked every 0.12 s or so, and asking never takes more than a quarter of the time."""
 
 
 class DuplicateRequest(ValueError):
@@ -90,4 +93,4 @@ class CancelPoller:
         while not self._closed.wait(rest):
             began = time.monotonic()
             self._live.poll()
-            rest = max(POLL_INTERVAL, time.monotonic() - began)
+            rest = max(POLL_INTERVAL, REST * (time.monotonic() - began))

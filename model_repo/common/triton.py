@@ -34,15 +34,20 @@ class TritonSender:
 
     The final response frees what ``is_cancelled`` asks in the server's process, so the two exclude each other, and
     after the final response nothing is asked or sent.
+
+    Triton 2.51 drops the references that a response holds (to tensors that the client did not request, for one) without
+    holding the interpreter's lock. Should one be the last, memory is corrupted: so only requested tensors are made, and
+    a frame here refers to them until ``send`` is back.
     """
 
     def __init__(self, request: Any) -> None:
         self._sender = request.get_response_sender()
+        self._requested = frozenset(request.requested_output_names())
         self._lock = threading.Lock()
         self._ended = False
 
     def send(self, outputs: Outputs, *, final: bool) -> None:
-        tensors = [pb_utils.Tensor(name, array) for name, array in outputs.items()]
+        tensors = [pb_utils.Tensor(name, array) for name, array in outputs.items() if name in self._requested]
         self._send(pb_utils.InferenceResponse(output_tensors=tensors), final)
 
     def fail(self, message: str) -> None:
