@@ -23,9 +23,9 @@ Requests are added without a token limit and without end tokens: the library nev
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any, Protocol
 
-import transformers
 from torch import Tensor
 from transformers import ContinuousBatchingConfig, GenerationConfig
 from transformers.generation.continuous_batching.model_runner import ModelRunner
@@ -127,9 +127,10 @@ class _Runner(ModelRunner):
 
 def check_library() -> None:
     """Raises: SettingsError, unless transformers is the version whose internals are used here."""
-    if transformers.__version__ != TRANSFORMERS_VERSION:
+    installed = version("transformers")
+    if installed != TRANSFORMERS_VERSION:
         raise SettingsError(
-            f"this model is written for transformers {TRANSFORMERS_VERSION}, here is {transformers.__version__}: "
+            f"this model is written for transformers {TRANSFORMERS_VERSION}, here is {installed}: "
             f"pip install transformers=={TRANSFORMERS_VERSION}"
         )
 

@@ -155,8 +155,6 @@ class GenerationLoop:
         reason = slot.generation.add(drawn.token, drawn.log_prob, self._control.weight_version, now)
         if reason is not None:
             self._end(slot, reason)
-        elif slot.history is not None:
-            slot.history.add(drawn.token)
 
     def _end(self, slot: Slot, reason: str) -> None:
         self._leave(slot)

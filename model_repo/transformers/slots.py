@@ -14,14 +14,17 @@ from .sampling import TokenHistory, draw, has_penalties
 
 @dataclass(slots=True)
 class Slot:
-    """One live request. ``generation`` is a ``common.generation.Generation``; ``banned``, int64 [n], are its end tokens, which
-    must not come while ``min_tokens`` holds them back."""
+    """One live request; ``generation`` is a ``common.generation.Generation``.
+
+    The rest is set when it is first scheduled, so that tensors are made on the stream that computes with them. ``history`` is there
+    if there are penalties; ``banned``, int64 [n], are the end tokens that ``min_tokens`` holds back.
+    """
 
     key: str
     generation: Any
-    history: TokenHistory | None
-    banned: Tensor | None
     cached_tokens: int | None = None
+    history: TokenHistory | None = None
+    banned: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +54,8 @@ class Slots:
 
     def open(self, generation: Any) -> Slot:
         """A slot with a key that no other ever had: clients' ids may be empty, or used again."""
-        request = generation.request
         self._opened += 1
-        slot = Slot(
-            key=str(self._opened),
-            generation=generation,
-            history=self._history(request),
-            banned=self._banned(request),
-        )
+        slot = Slot(str(self._opened), generation)
         self._slots[slot.key] = slot
         return slot
 
@@ -68,8 +65,11 @@ class Slots:
     def scheduled(self, key: str, cached_tokens: int) -> None:
         """The first time counts: a request that was preempted comes back with its own tokens in the cache."""
         slot = self._slots[key]
-        if slot.cached_tokens is None:
-            slot.cached_tokens = cached_tokens
+        if slot.cached_tokens is not None:
+            return
+        slot.cached_tokens = cached_tokens
+        slot.history = self._history(slot.generation.request)
+        slot.banned = self._banned(slot.generation.request)
 
     def draw(self, keys: Sequence[str], logits: Tensor) -> Tensor:
         slots = [self._slots[key] for key in keys]
@@ -79,6 +79,9 @@ class Slots:
         log_probs = (chosen - logits.logsumexp(1)).clamp(max=0)
         pairs = zip(slots, tokens.tolist(), log_probs.tolist(), strict=True)
         self._drawn = [Drawn(slot, token, log_prob) for slot, token, log_prob in pairs]
+        for drawn in self._drawn:
+            if drawn.slot.history is not None:
+                drawn.slot.history.add(drawn.token)
         return tokens
 
     def take_drawn(self) -> list[Drawn]:

@@ -53,6 +53,8 @@ def replace_weights(model: nn.Module, path: Path) -> None:
     with torch.no_grad():
         for name, tensor in state.items():
             own[name].copy_(tensor)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # the batch computes on a stream of its own
 
 
 def _read_state(path: Path) -> dict[str, Tensor]:
