@@ -68,8 +68,11 @@ class Generation:
     def client_gone(self) -> bool:
         return self._sender.is_cancelled()
 
-    def add(self, token: int, log_prob: float, weight_version: int, now: float) -> FinishReason | None:
-        """One sampled token; ``now`` in seconds of a monotonic clock. The reason if the generation ends with it."""
+    def add(
+        self, token: int, log_prob: float, weight_version: int, now: float, last: FinishReason | None = None
+    ) -> FinishReason | None:
+        """One sampled token; ``now`` in seconds of a monotonic clock. The reason if the generation ends with it; ``last`` is
+        a reason of the model's own."""
         if self._versions and self._versions[-1][2] != weight_version:
             self._send_pending(now)  # a response has one weight version
         self.output_ids.append(token)
@@ -79,8 +82,9 @@ class Generation:
             return FinishReason.STOP
         if len(self.output_ids) >= self.request.max_tokens:
             return FinishReason.LENGTH
-        self.flush(now)
-        return None
+        if last is None:
+            self.flush(now)
+        return last
 
     @property
     def flush_at(self) -> float | None:

@@ -72,5 +72,5 @@ class EventLoop:
                 if wait is not None and wait <= 0:
                     due, _, event = heapq.heappop(self._heap)
                     return due, event
-                self._changed.wait(wait)
+                self._changed.wait(None if wait is None else min(wait, threading.TIMEOUT_MAX))
         return None

@@ -44,13 +44,12 @@ class Stream:
         return len(self.generation.output_ids)
 
     @property
-    def ran_out(self) -> bool:
-        """No token is left. A reply shorter than ``min_tokens`` begins again."""
-        return self.position >= len(self.ids) and (not self.ids or not self.generation.stop_words.held)
+    def length(self) -> int:
+        """In tokens; a reply shorter than ``min_tokens`` begins again."""
+        return max(len(self.ids), self.generation.request.sampling.min_tokens) if self.ids else 0
 
-    @property
-    def faulty_now(self) -> bool:
-        return self.fault is not None and self.fault.after == self.position
+    def faulty_after(self, count: int) -> bool:
+        return self.fault is not None and self.fault.after == count
 
     def next_token(self) -> tuple[int, float]:
         """The token at ``position`` and its log prob."""
@@ -128,9 +127,9 @@ class Simulator:
             return
         if stream.generation.cancelled:
             self._finish(stream, FinishReason.CANCELLED, now)
-        elif stream.faulty_now:
+        elif stream.faulty_after(stream.position):
             self._fail(stream, now)
-        elif stream.ran_out:
+        elif stream.position == stream.length:
             self._finish(stream, stream.reply.finish_reason, now)
         else:
             self._sample(stream, now)
@@ -138,9 +137,10 @@ class Simulator:
     def _sample(self, stream: Stream, now: float) -> None:
         generation = stream.generation
         token, value = stream.next_token()
-        reason = generation.add(token, value, self._weight_version, now)
-        if reason is None and stream.ran_out and not stream.faulty_now:
-            reason = stream.reply.finish_reason
+        count = stream.position + 1
+        runs_out = count == stream.length and not stream.faulty_after(count)
+        last = stream.reply.finish_reason if runs_out else None
+        reason = generation.add(token, value, self._weight_version, now, last)
         if reason is not None:
             self._finish(stream, reason, now)
             return
