@@ -110,16 +110,17 @@ class TritonClient:
                 raise EngineFailed("the model did not answer the control request")
             return decode_control_reply(outputs_of(response))
 
-    async def server_ready(self) -> bool:
-        """Whether a generation can be expected to work now.
+    async def check_ready(self) -> None:
+        """Triton's own readiness stays true when the model's process has died, so it is the model that is asked.
 
-        Triton's own readiness stays true when the model's process has died, so it is the model that is asked.
+        Raises: EngineUnavailable, with the reason, if a generation cannot be expected to work now.
         """
         try:
             await self.control("stats")
-        except EngineError:
-            return False
-        return True
+        except EngineUnavailable:
+            raise
+        except EngineError as error:
+            raise EngineUnavailable(str(error)) from error
 
     async def _connect(self) -> None:
         """Raises: EngineUnavailable, if there is no connection and none can be made in time."""

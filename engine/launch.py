@@ -106,7 +106,7 @@ class EmbeddedTriton:
             try:
                 return await start_server(installation, self.options, self._ports)
             except PortTaken:
-                if attempt == _START_ATTEMPTS or self._ports == _choose_ports(self.options):
+                if attempt == _START_ATTEMPTS:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
@@ -133,14 +133,22 @@ class EmbeddedTriton:
 
 
 def _choose_ports(options: TritonOptions) -> Ports:
-    """The given ports, and free ones for the rest. The sockets are held together, so that the free ones differ."""
+    """The given ports, and free ones for the rest. The sockets are held together, so that the free ones differ.
+
+    Raises: PortTaken, LaunchFailed.
+    """
     with contextlib.ExitStack() as sockets:
 
         def choose(port: int) -> int:
-            if port:
-                return port
-            free = sockets.enter_context(socket.socket())
-            free.bind((HOST, 0))
-            return int(free.getsockname()[1])
+            bound = sockets.enter_context(socket.socket())
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                bound.bind((HOST, port))
+            except OSError as error:
+                raise PortTaken(f"port {port} of {HOST}: {error.strerror}") from error
+            return int(bound.getsockname()[1])
 
-        return Ports(choose(options.grpc_port), choose(options.http_port), choose(options.metrics_port))
+        ports = Ports(choose(options.grpc_port), choose(options.http_port), choose(options.metrics_port))
+    if len({ports.grpc, ports.http, ports.metrics}) < 3:
+        raise LaunchFailed(f"the ports for gRPC, HTTP and metrics must differ, not {ports}")
+    return ports

@@ -26,6 +26,7 @@ from engine.server_log import failure_reason
 from engine.stubs import any_ended, stub_processes
 
 HOST = "127.0.0.1"
+_ACCEPT_POLL_S = 0.02
 _GUARD = Path(__file__).with_name("guard.py")
 _EXIT_MARGIN_S = 2.0
 """What is left of the time to stop for the server's exit, after its own timeout for requests in flight."""
@@ -120,7 +121,7 @@ async def start_server(installation: TritonInstallation, options: TritonOptions,
     try:
         assert guard.stdout is not None
         server.pid = int(await guard.stdout.readline() or 0)
-        trouble = await _until_ready(guard, f"{HOST}:{ports.grpc}", server_id, options.ready_timeout_s)
+        trouble = await _until_ready(guard, ports, server_id, options.ready_timeout_s)
         if trouble:
             raise _start_failure(trouble, options.log_path, log_start)
     except BaseException:
@@ -129,9 +130,9 @@ async def start_server(installation: TritonInstallation, options: TritonOptions,
     return server
 
 
-async def _until_ready(guard: asyncio.subprocess.Process, address: str, server_id: str, timeout_s: float) -> str:
+async def _until_ready(guard: asyncio.subprocess.Process, ports: Ports, server_id: str, timeout_s: float) -> str:
     """Until the model is ready, or cannot be; empty, or the reason."""
-    loaded = asyncio.create_task(_until_loaded(address, server_id))
+    loaded = asyncio.create_task(_until_loaded(ports, server_id))
     ended = asyncio.create_task(guard.wait())
     try:
         await asyncio.wait({loaded, ended}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -144,12 +145,28 @@ async def _until_ready(guard: asyncio.subprocess.Process, address: str, server_i
         await asyncio.wait({loaded, ended})
 
 
-async def _until_loaded(address: str, server_id: str) -> str:
-    async with open_channel(address) as channel:
+async def _until_loaded(ports: Ports, server_id: str) -> str:
+    async with open_channel(f"{HOST}:{ports.grpc}") as channel:
         try:
-            return await _trouble(open_stub(channel), server_id)
+            trouble = await _trouble(open_stub(channel), server_id)
         except grpc.aio.AioRpcError as error:
-            return f"{address}: {error.details()}"
+            return f"gRPC {error.code().name}: {error.details()}"
+    if not trouble:
+        await _until_accepting(ports.http)
+        await _until_accepting(ports.metrics)
+    return trouble
+
+
+async def _until_accepting(port: int) -> None:
+    """The server opens its HTTP and metrics ports a moment after the gRPC port."""
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(HOST, port)
+        except ConnectionRefusedError:
+            await asyncio.sleep(_ACCEPT_POLL_S)
+            continue
+        writer.close()
+        return
 
 
 async def _trouble(stub: service_pb2_grpc.GRPCInferenceServiceStub, server_id: str) -> str:
