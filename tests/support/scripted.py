@@ -1,0 +1,58 @@
+"""The adapter in front of a real tritonserver that runs the scripted model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from adapter.config import Config
+from adapter.http.state import ServerState
+from adapter.ids import IdSource
+from adapter.serving import adapter_server
+from tests.support.assets import tokenizer_dir
+from tests.support.triton import running_triton
+
+
+@dataclass(frozen=True)
+class ScriptedServer:
+    """``http`` is a client session whose base is the server's URL."""
+
+    url: str
+    http: aiohttp.ClientSession
+    state: ServerState
+    engine_log: Path
+
+    def logged(self) -> list[dict[str, Any]]:
+        """What the model says that it sampled, the probe's trial left out; one entry a request, in order of their ends."""
+        entries = [json.loads(line) for line in self.engine_log.read_text().splitlines()]
+        return [entry for entry in entries if entry["session"] != "rollserve-probe"]
+
+
+@asynccontextmanager
+async def scripted_server(
+    run_dir: Path, script: dict[str, Any], *, ids: IdSource | None = None, coalesce_ms: str = "20", **settings: Any
+) -> AsyncIterator[ScriptedServer]:
+    """``settings`` are fields of ``Config``. The tokenizer is Qwen2.5's."""
+    tokenizer = tokenizer_dir("qwen2_5")
+    script_file = run_dir / "script.json"
+    script_file.write_text(json.dumps(script))
+    engine_log = run_dir / "engine.jsonl"
+    parameters = {
+        "script": str(script_file),
+        "tokenizer_dir": str(tokenizer),
+        "engine_log": str(engine_log),
+        "coalesce_ms": coalesce_ms,
+    }
+    config = Config(port=0, tokenizer=tokenizer, **settings)
+    async with (
+        running_triton("scripted", run_dir, parameters) as triton,
+        adapter_server(config, triton.grpc_address, print, ids) as server,
+        aiohttp.ClientSession(server.url) as http,
+    ):
+        yield ScriptedServer(server.url, http, server.state, engine_log)
