@@ -22,9 +22,6 @@ from adapter.types import (
     ToolUse,
 )
 
-PIECE = 4096
-"""Characters given to the parsers at a time. They copy the rest of their input at each tag, so this bounds the copying."""
-
 
 class ReplyText:
     """Text in, merged events out; ``output`` is what they amount to."""
@@ -52,10 +49,7 @@ class ReplyText:
         return isinstance(self._last, ToolCallEnd)
 
     def feed(self, text: str) -> list[ReplyEvent]:
-        events: list[ReplyEvent] = []
-        for at in range(0, len(text), PIECE):
-            events += self._after_reasoning(self._reasoning.feed(text[at : at + PIECE]))
-        return self._collect(events)
+        return self._collect(self._after_reasoning(self._reasoning.feed(text)))
 
     def finish(self) -> list[ReplyEvent]:
         return self._collect(self._after_reasoning(self._reasoning.finish()) + self._tools.finish())

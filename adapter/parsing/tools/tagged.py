@@ -18,6 +18,8 @@ OPEN = "<tool_call>"
 CLOSE = "</tool_call>"
 MAX_LEAD = 64
 """White space between the tag and the block, in characters."""
+PIECE = 256
+"""Characters looked at at a time: what follows a tag is copied, so this bounds the copying."""
 
 
 class BlockState(Enum):
@@ -57,23 +59,30 @@ class TaggedCalls:
         self._step = self._text
 
     def feed(self, text: str) -> list[ReplyEvent]:
-        rest, self._held = self._held + text, ""
         events: list[ReplyEvent] = []
-        while rest:
-            rest = self._step(rest, events)
+        self._read(text, events)
         return events
 
     def finish(self) -> list[ReplyEvent]:
         events: list[ReplyEvent] = []
-        if self._block is not None:
+        while self._block is not None:
             events += self._block.finish()
-            rest = self._leave(self._block, events)
-        elif self._step == self._opened:
-            rest = self._opening + self._held
-        else:
-            rest = "".join(self._space) + self._held if self._held else ""
-        self._show(rest, events)
+            self._read(self._leave(self._block, events), events)
+        if self._step == self._opened:
+            self._show(self._opening + self._held, events)
+        elif self._held:
+            self._show("".join(self._space) + self._held, events)
         return events
+
+    def _read(self, text: str, events: list[ReplyEvent]) -> None:
+        pieces = _pieces(text)
+        while pieces:
+            rest, self._held = self._held + pieces.pop(), ""
+            while rest:
+                if len(rest) > 2 * PIECE:  # a block gave back what it had collected
+                    pieces += _pieces(rest)
+                    break
+                rest = self._step(rest, events)
 
     # A step takes text from the front, adds events, and gives back what the next step is to deal with: "" when that is nothing or
     # when the rest is held, because only the next character can tell.
@@ -149,3 +158,8 @@ class TaggedCalls:
     def _show(self, text: str, events: list[ReplyEvent]) -> None:
         if text:
             events.append(TextDelta(text))
+
+
+def _pieces(text: str) -> list[str]:
+    """``text`` in pieces, the last one first."""
+    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)][::-1]

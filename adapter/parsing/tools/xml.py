@@ -77,8 +77,7 @@ class XmlCall:
         if self._step == self._tail and CLOSE.startswith(self._held):
             self.state = BlockState.CLOSED
             return self._events()
-        self._taken.append(self._held)
-        self._refuse("")
+        self._refuse(self._held)
         return []
 
     def _events(self) -> list[ReplyEvent]:
@@ -116,18 +115,20 @@ class XmlCall:
         if end is None:
             kept = max(0, len(text) - _LONGEST_VALUE_END)
             self._value.append(text[:kept])
-            self._held = self._take(text, text[kept:])
+            self._held = text[kept:]
             return ""
         if end.group() != END_PARAMETER:
             return self._refuse(text)
         self._value.append(text[: end.start()])
         self._end_value()
-        return self._take(text, text[end.end() :])
+        return text[end.end() :]
 
     def _end_value(self) -> None:
-        text = "".join(self._value).removeprefix("\n").removesuffix("\n")
+        text = "".join(self._value)
         self._value.clear()
-        self._input[self._key] = self._tools.value(self._name, self._key, text)
+        self._taken += [text, END_PARAMETER]
+        trimmed = text.removeprefix("\n").removesuffix("\n")
+        self._input[self._key] = self._tools.value(self._name, self._key, trimmed)
         self._step = self._body
 
     def _tail(self, text: str) -> str:
@@ -171,8 +172,9 @@ class XmlCall:
         return rest
 
     def _refuse(self, rest: str) -> str:
+        """``rest`` is looked at again, and so is a value that has no end: it may hold a call."""
         self.state = BlockState.REFUSED
         self.literal = "".join(self._taken)
-        self.rest = rest
+        self.rest = "".join(self._value) + rest
         self.ill_formed = bool(self._name)
         return ""

@@ -98,6 +98,14 @@ def test_a_call_behind_broken_markup_is_found(parser: str) -> None:
 
 
 @PARSERS
+@pytest.mark.parametrize("ending", ["", "<parameter=n>", "</function></tool_call>"])
+def test_a_call_inside_a_value_without_end_is_found(parser: str, ending: str) -> None:
+    broken = "<tool_call><function=lookup><parameter=q>" + "no end " * 20
+    other = call().replace("lookup", "read_file")
+    assert parsed(f"{broken}\n{other}\n{ending}", parser).tool_uses == (ToolUse("read_file", {}),)
+
+
+@PARSERS
 def test_without_tools_nothing_is_a_call(parser: str) -> None:
     assert parsed(call(q="slime"), parser, tools=()) == output(call(q="slime"))
 
