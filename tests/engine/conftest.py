@@ -19,6 +19,7 @@ class Server:
     """``events`` is what the model logs."""
 
     address: str
+    http_address: str
     events: EventLog
     info: EngineInfo = INFO
 
@@ -30,7 +31,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     events = EventLog(run_dir / "events.jsonl")
     parameters = {"max_seq_len": "4096", "vocab_size": "1000", "engine_log": str(events.path)}
     async with running_triton(MISBEHAVING, run_dir, parameters, models=MODELS) as triton:
-        yield Server(triton.grpc_address, events)
+        yield Server(triton.grpc_address, triton.http_address, events)
 
 
 @pytest_asyncio.fixture

@@ -1,0 +1,106 @@
+"""A gRPC server in this process that answers by a script: for answers that a real Triton cannot be made to give."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+import numpy as np
+from tritonclient.grpc import service_pb2_grpc
+
+from engine.channel import messages
+from engine.contract import INPUTS, OUTPUTS
+
+Script = Callable[[Any, Any], AsyncIterator[Any]]
+"""(request message, call context) -> the responses of one call."""
+
+
+@dataclass
+class Described:
+    """What the server says about its model; right as it stands. Tensors are by name, in Triton's dtypes."""
+
+    inputs: dict[str, str] = field(default_factory=lambda: {spec.name: spec.dtype for spec in INPUTS})
+    outputs: dict[str, str] = field(default_factory=lambda: {spec.name: spec.dtype for spec in OUTPUTS})
+    backend: str = "python"
+    decoupled: bool = True
+    parameters: dict[str, str] = field(
+        default_factory=lambda: {
+            "log_probs_streaming": "delta",
+            "log_prob_mode": "processed",
+            "max_seq_len": "4096",
+            "vocab_size": "1000",
+        }
+    )
+
+
+class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
+    def __init__(self, script: Script, described: Described) -> None:
+        self._script = script
+        self._described = described
+
+    async def ServerMetadata(self, request: Any, context: Any) -> Any:
+        return messages.ServerMetadataResponse(name="fake", version="0.0")
+
+    async def ModelMetadata(self, request: Any, context: Any) -> Any:
+        return messages.ModelMetadataResponse(
+            name=request.name, inputs=_tensors(self._described.inputs), outputs=_tensors(self._described.outputs)
+        )
+
+    async def ModelConfig(self, request: Any, context: Any) -> Any:
+        config = messages.ModelConfigResponse().config
+        config.backend = self._described.backend
+        config.model_transaction_policy.decoupled = self._described.decoupled
+        for name, value in self._described.parameters.items():
+            config.parameters[name].string_value = value
+        return messages.ModelConfigResponse(config=config)
+
+    async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        async for request in requests:
+            async for response in self._script(request, context):
+                yield response
+
+
+@asynccontextmanager
+async def fake_triton(script: Script, described: Described | None = None) -> AsyncIterator[str]:
+    """The address of a server that runs ``script`` for each request."""
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)])
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Servicer(script, described or Described()), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(grace=None)
+
+
+def _tensors(dtypes: dict[str, str]) -> list[dict[str, Any]]:
+    return [{"name": name, "datatype": dtype, "shape": [-1]} for name, dtype in dtypes.items()]
+
+
+def answer(request: Any, ids: list[int], *, final: bool = False, log_prob: float = -0.5) -> Any:
+    """A proper response with the ids, each with the same log prob."""
+    response = messages.ModelInferResponse(model_name=request.model_name, id=request.id)
+    response.parameters["triton_final_response"].bool_param = final
+    count = len(ids)
+    reason = b"length"
+    tensors = [
+        ("output_ids", "INT32", (1, 1, count), np.array(ids, "<i4").tobytes()),
+        ("sequence_length", "INT32", (1, 1), np.array([count], "<i4").tobytes()),
+        ("output_log_probs", "FP32", (1, 1, count), np.full(count, log_prob, "<f4").tobytes()),
+        ("weight_version", "INT32", (1, 1), bytes(4)),
+        ("cached_tokens", "INT32", (1, 1), bytes(4)),
+        ("finish_reason", "BYTES", (1, 1), len(reason).to_bytes(4, "little") + reason),
+    ]
+    for name, dtype, shape, data in tensors:
+        response.outputs.add(name=name, datatype=dtype, shape=shape)
+        response.raw_output_contents.append(data)
+    return messages.ModelStreamInferResponse(infer_response=response)
+
+
+def failure(message: str) -> Any:
+    """An error as Triton puts it into a stream."""
+    return messages.ModelStreamInferResponse(error_message=message)
