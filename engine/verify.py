@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,6 +77,8 @@ class VerifyReport:
     tolerance: float
     samples: int
     trained_tokens: int
+    modes: dict[str, int]
+    """Trained tokens by log-prob mode."""
     max_difference: float
     mean_difference: float
     quantiles: dict[str, float]
@@ -110,6 +113,7 @@ def verify_with(
         tolerance=tolerance,
         samples=len(rows),
         trained_tokens=sum(len(each.differences) for each in scored),
+        modes=_tokens_by_mode(each.row for each in scored),
         max_difference=float(differences.max()),
         mean_difference=float(differences.mean()),
         quantiles={f"p{100 * q:g}": float(np.quantile(differences, q, method="higher")) for q in QUANTILES},
@@ -150,6 +154,14 @@ def _read(samples: Iterable[Mapping[str, Any]], vocab_size: int) -> tuple[dict[i
 
 def _score(scorer: Scorer, index: int, row: SampleRow) -> _Scored:
     return _Scored(index, row, scorer.log_probs(row))
+
+
+def _tokens_by_mode(rows: Iterable[SampleRow]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for row in rows:
+        for span in row.spans:
+            counts[str(span.mode)] += int(row.trained[span.start : span.end].sum())
+    return dict(counts)
 
 
 def _run_controls(scorer: Scorer, rows: Sequence[SampleRow], tolerance: float) -> tuple[Control, ...]:
@@ -218,7 +230,8 @@ def _decoder(model_dir: Path) -> Decode | None:
 
 def render(report: VerifyReport) -> str:
     """The report as lines of text; the last one ends with the figure."""
-    lines = [f"{report.samples} samples, {report.trained_tokens} trained tokens, tolerance {report.tolerance:g}"]
+    modes = ", ".join(f"{count} {mode}" for mode, count in report.modes.items()) or "none"
+    lines = [f"{report.samples} samples, trained log probs: {modes}; tolerance {report.tolerance:g}"]
     quantiles = ", ".join(f"{name} {value:.1e}" for name, value in report.quantiles.items())
     lines.append(f"|log prob difference| mean {report.mean_difference:.1e}, {quantiles}")
     if report.worst is not None:
@@ -252,6 +265,12 @@ def read_jsonl(path: Path) -> list[Mapping[str, Any]]:
     return samples
 
 
+def _hide_progress_bars() -> None:
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if every log prob is right and both controls were caught, else 1."""
     parser = argparse.ArgumentParser(prog="python -m engine.verify", description="Score exported samples again.")
@@ -262,6 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="nats (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     given = parser.parse_args(arguments)
+    _hide_progress_bars()
     try:
         samples = read_jsonl(given.file)
         report = verify_samples(samples, given.model, given.tolerance)

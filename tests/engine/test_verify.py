@@ -118,7 +118,7 @@ def altered(sample: Json) -> Json:
 def test_the_models_own_log_probs_pass_and_both_controls_are_caught(scorer: PlainModel, sample: Json) -> None:
     report = verify(scorer, [sample, sample])
     assert report.failures == ()
-    assert (report.samples, report.trained_tokens) == (2, 20)
+    assert (report.samples, report.trained_tokens, report.modes) == (2, 20, {"raw": 20})
     assert report.max_difference < 1e-5
     assert report.mean_difference <= report.quantiles["p99"] <= report.max_difference
     assert [control.caught for control in report.controls] == [True, True]
@@ -315,6 +315,7 @@ def test_the_command_ends_with_the_figure(
     label, figure = out.splitlines()[-1].rsplit(" ", 1)
     assert label == "max |log prob difference|"
     assert float(figure) < 1e-5
+    assert out.startswith("1 samples, trained log probs: 10 raw; tolerance 0.001\n")
     assert out.count("caught") == 2
     assert "FAILED" not in out
 
