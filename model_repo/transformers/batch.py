@@ -1,19 +1,20 @@
 """The one place that knows transformers' continuous batching: a set of requests that all advance by one forward pass.
 
-The library's own manager runs its loop in a thread of its own, where a request's end cannot be tied to one step: end tokens are
-fixed beforehand, a cancelled request never reports an end, and an exception leaves the rest hanging. So its batch processor
-(scheduler, paged KV cache with prefix sharing, preemption) is stepped from our loop, synchronously: nothing is in flight between
-two steps, so adding, removing and swapping weights there is safe, and no token is ever computed beyond a request's end.
+The library's own manager runs its loop in a thread of its own, where a request's end cannot be tied to one step: end
+tokens are fixed beforehand, a cancelled request never reports an end, and an exception leaves the rest hanging. So its
+batch processor (scheduler, paged KV cache with prefix sharing, preemption) is stepped from our loop, synchronously:
+nothing is in flight between two steps, so adding, removing and swapping weights there is safe, and no token is ever
+computed beyond a request's end.
 
 Internals used, all of transformers 5.24.0 (``TRANSFORMERS_VERSION``, checked at load):
 
 - ``init_continuous_batching`` (public) for the resolved configuration, and its manager's ``_create_batch_processor``;
-- of the processor: ``prepare_next_batch``, ``_generation_step``, ``update_batch``, and the parts that a ``ModelRunner`` is made of,
-  to put ``_Runner`` in its place, whose ``_sample`` draws with our sampler;
+- of the processor: ``prepare_next_batch``, ``_generation_step``, ``update_batch``, and the parts that a ``ModelRunner``
+  is made of, to put ``_Runner`` in its place, whose ``_sample`` draws with our sampler;
 - of its ``inputs_and_outputs``: ``requests_in_batch``, in the order of the logits' rows;
-- of its scheduler: ``add_waiting_request``, ``set_request_cancellation`` and ``clear_cancelled_requests``, which drop a request and
-  free its blocks whether it waits or runs, ``active_requests``, ``waiting_requests``, and ``block_new_requests``, which the library
-  forgets to clear when the request that it waits for is cancelled;
+- of its scheduler: ``add_waiting_request``, ``set_request_cancellation`` and ``clear_cancelled_requests``, which drop a
+  request and free its blocks whether it waits or runs, ``active_requests``, ``waiting_requests``, and
+  ``block_new_requests``, which the library forgets to clear when the request that it waits for is cancelled;
 - of its cache: ``reset``, ``num_blocks``, ``compute_free_capacity``;
 - ``RequestState``, and its ``position_offset`` (tokens whose keys and values are in the cache).
 

@@ -1,13 +1,14 @@
 """The generation loop: one thread that owns the model, the batch and every live request.
 
-What comes from outside (new requests, control, the close) is put into the inbox as a call and runs between two steps; a cancelled
-request is found by its flag there. So nothing here is locked, and all that happens to a request happens in one order.
+What comes from outside (new requests, control, the close) is put into the inbox as a call and runs between two steps; a
+cancelled request is found by its flag there. So nothing here is locked, and all that happens to a request happens in
+one order.
 
-    inbox: admit, control -> drop the cancelled -> one step of the batch -> its tokens to their generations -> the ended leave
+    inbox: admit, control -> drop the cancelled -> one step of the batch -> tokens to their generations -> ends
 
-When a turn of it breaks, all live requests fail with the error, the batch is built anew and the loop goes on; the traceback goes
-to the server's log, and ``restarts`` in the figures counts it. If the batch cannot be built again either, all later requests fail
-at once.
+When a turn of it breaks, all live requests fail with the error, the batch is built anew and the loop goes on; the
+traceback goes to the server's log, and ``restarts`` in the figures counts it. If the batch cannot be built again
+either, all later requests fail at once.
 """
 
 from __future__ import annotations
@@ -86,13 +87,14 @@ class GenerationLoop:
         self._inbox.put(partial(self._perform, call))
 
     def _run(self) -> None:
-        # Inference mode belongs to the thread; the KV cache is made and written in it.
         with torch.inference_mode():
             while not self._closing:
+                if self._batch is None and not self._broken:
+                    self._rebuild()
                 try:
                     self._turn()
                 except Exception as error:
-                    self._restart(error)
+                    self._give_up_batch(error)
 
     def _turn(self) -> None:
         self._empty_inbox()
@@ -180,15 +182,18 @@ class GenerationLoop:
         except OSError:
             self._warn(f"the engine log lacks a request:\n{traceback.format_exc()}")
 
-    def _restart(self, error: Exception) -> None:
+    def _give_up_batch(self, error: Exception) -> None:
+        """Fail what is live. The next batch is built when the error is gone: its traceback holds on to this one."""
         self._warn(f"the generation loop broke; {len(self._slots)} requests fail:\n{traceback.format_exc()}")
-        self._counts["restarts"] += 1
         self._batch = None
         self._slots.take_drawn()
         for slot in self._slots.all():
             self._fail(slot, f"the generation loop broke: {error}")
+
+    def _rebuild(self) -> None:
+        self._counts["restarts"] += 1
         try:
             self._batch = self._make_batch(self._slots)
-        except Exception as second:
-            self._broken = f"the model is out of order since its generation loop broke: {second}"
+        except Exception as error:
+            self._broken = f"the model is out of order since its generation loop broke: {error}"
             self._warn(f"{self._broken}\n{traceback.format_exc()}")

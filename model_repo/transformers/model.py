@@ -1,11 +1,12 @@
 """The Triton model over transformers' continuous batching: the embedded default, on CPU or CUDA.
 
     Triton's thread:  execute -> common.front (decode, refuse, stop) -> loop.GenerationLoop.submit
-    the loop's:       batch (the library: scheduler, paged KV cache, forward pass) -> slots, sampling -> common.generation -> client
+    the loop's:       batch (the library: scheduler, paged KV cache, forward pass) -> slots, sampling
+                      -> common.generation -> client
 
-``settings`` reads the parameters, ``weights`` loads and replaces them, ``model_control`` does stats, flush and new weights;
-``batch`` alone touches the library's internals. None of these imports ``common``: what they need of it is handed in here, so that
-each can be tried without a server.
+``settings`` reads the parameters, ``weights`` loads and replaces them, ``model_control`` does stats, flush and new
+weights; ``batch`` alone touches the library's internals. None of these imports ``common``: what they need of it is
+handed in here, so that each can be tried without a server.
 
 Log probs are raw: log_softmax of the model's logits in float32, before temperature, penalties and truncation.
 """

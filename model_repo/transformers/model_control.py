@@ -1,4 +1,4 @@
-"""Operations on the model as a whole, between two steps of the generation loop (``common.control`` has the wire form)."""
+"""Operations on the model as a whole, between two steps of the loop (``common.control`` has the wire form)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .weights import WeightsError, replace_weights
 
 
 class ModelControl:
-    """The weights in force, and what may be done to them. ``limits`` are ``vocab_size`` and ``max_seq_len``, for ``stats``."""
+    """The weights in force, and what may be done to them. ``limits``, for ``stats``: vocab_size and max_seq_len."""
 
     def __init__(self, model: nn.Module, weight_version: int, limits: dict[str, int]) -> None:
         self.weight_version = weight_version
@@ -20,7 +20,7 @@ class ModelControl:
         self._limits = limits
 
     def perform(self, call: Any, figures: dict[str, int], batch: Batch | None) -> None:
-        """Do ``call.control`` and answer ``call``. ``figures`` has ``live``, the number of requests that have not ended."""
+        """Do ``call.control`` and answer ``call``. ``figures`` has ``live``, how many requests have not ended."""
         if call.control.op == "stats":
             call.answer(self.weight_version, **self._limits, **figures)
         elif figures["live"]:

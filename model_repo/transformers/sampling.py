@@ -1,13 +1,13 @@
 """How the next token is drawn: pure functions of one row of logits, the request's values, and (seed, position).
 
-Order, as in vLLM and the OpenAI API: end tokens banned by ``min_tokens``; repetition penalty; frequency and presence penalty;
-temperature; top_k; top_p over what top_k left. Temperature 0 is argmax.
+Order, as in vLLM and the OpenAI API: end tokens banned by ``min_tokens``; repetition penalty; frequency and presence
+penalty; temperature; top_k; top_p over what top_k left. Temperature 0 is argmax.
 
-The draw is the Gumbel-max trick (Gumbel 1954): argmax of the scores plus independent Gumbel noise is a sample of their softmax.
-Noise is a hash of (seed, position, token id), so a request draws the same token whatever else is in its batch and wherever it runs.
-Among such couplings this one suffers least from the rounding differences that batch shapes cause: a token changes only where the
-two best noisy scores lie closer than the difference, about one draw in 10^5, while an inverse CDF moves nearly every draw from the
-tail of the distribution.
+The draw is the Gumbel-max trick (Gumbel 1954): argmax of the scores plus independent Gumbel noise is a sample of their
+softmax. Noise is a hash of (seed, position, token id), so a request draws the same token whatever else is in its batch
+and wherever it runs. Among such couplings this one suffers least from the rounding differences that batch shapes cause:
+a token changes only where the two best noisy scores lie closer than the difference, about one draw in 10^5, while an
+inverse CDF moves nearly every draw from the tail of the distribution.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 NUCLEUS_WIDTH = 1024
-"""Ranks looked at first for top_p: selecting these costs a tenth of a full sort, and they nearly always hold the nucleus."""
+"""Ranks looked at first for top_p: they nearly always hold the nucleus, at a tenth of the cost of a full sort."""
 
 _BOUND = 1e30
 """Penalised logits are clamped to this, so that no finite penalty makes an infinity or a NaN of them."""
@@ -53,7 +53,10 @@ class SamplingValues(Protocol):
 
 
 class TokenHistory:
-    """What penalties look at: tokens of prompt and output (``seen``, bool [V]), times in the output (``counts``, float32 [V])."""
+    """What penalties look at.
+
+    ``seen``, bool [V]: tokens of prompt and output. ``counts``, float32 [V]: how often the output holds them.
+    """
 
     def __init__(self, prompt_ids: Sequence[int], vocab_size: int, device: torch.device | str) -> None:
         self.seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
@@ -90,7 +93,8 @@ def draw(
 
 
 def penalised(logits: Tensor, values: SamplingValues, history: TokenHistory) -> Tensor:
-    """Logits after repetition (Keskar et al. 2019, over prompt and output), frequency and presence penalty (over the output)."""
+    """Logits after the repetition penalty (Keskar et al. 2019) over prompt and output, then the OpenAI API's frequency
+    and presence penalties over the output."""
     factor = values.repetition_penalty
     repeated = torch.where(logits > 0, logits / factor, logits * factor)
     logits = torch.where(history.seen, repeated, logits)

@@ -5,9 +5,10 @@
     dtype               float32, bfloat16, float16, or auto: float32 on the CPU, the checkpoint's own on CUDA
     num_threads         torch's threads on the CPU; 0: one for each core that this process may use
     page_size           tokens per KV cache page; a prompt's prefix is reused in whole pages
-    num_blocks          pages of the KV cache; 0: on the CPU room for two sequences of max_seq_len, on CUDA what memory allows
-    max_batch_tokens    tokens in one forward pass, so also how much of a prompt is prefilled between two decoding steps;
-                        0: 128 on the CPU, 2048 on CUDA
+    num_blocks          pages of the KV cache; 0: on the CPU room for two sequences of max_seq_len, on CUDA what memory
+                        allows
+    max_batch_tokens    tokens in one forward pass, so also how much of a prompt is prefilled between two steps that
+                        decode; 0: 128 on the CPU, 2048 on CUDA
     max_batch_requests  requests in one forward pass; more wait
 
 ``max_seq_len``, ``vocab_size`` and ``weight_version`` are parameters of every model.

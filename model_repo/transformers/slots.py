@@ -16,8 +16,9 @@ from .sampling import TokenHistory, draw, has_penalties
 class Slot:
     """One live request; ``generation`` is a ``common.generation.Generation``.
 
-    The rest is set when it is first scheduled, so that tensors are made on the stream that computes with them. ``history`` is there
-    if there are penalties; ``banned``, int64 [n], are the end tokens that ``min_tokens`` holds back.
+    The rest is set when it is first scheduled, so that tensors are made on the stream that computes with them.
+    ``history`` is there if there are penalties; ``banned``, int64 [n], are the end tokens that ``min_tokens`` holds
+    back.
     """
 
     key: str

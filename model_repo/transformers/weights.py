@@ -42,8 +42,8 @@ def load_model(settings: Settings) -> Any:
 def replace_weights(model: nn.Module, path: Path) -> None:
     """Copy the safetensors state at ``path``, a file or a folder of them, over the model's, in place.
 
-    Everything is checked before anything is written: the state must name every weight of the model (of tied ones, one name is
-    enough), no other, in the same shapes. Its dtype may differ.
+    Everything is checked before anything is written: the state must name every weight of the model (of tied ones, one
+    name is enough), no other, in the same shapes. Its dtype may differ.
 
     Raises: WeightsError.
     """

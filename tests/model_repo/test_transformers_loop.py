@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,7 +94,7 @@ class Inbox:
 
 
 class CountingSlots(Slots):
-    """Remembers for each request how often its cache was empty when it was scheduled: twice means that it was preempted."""
+    """Counts for each request how often it was scheduled with an empty cache: twice if it was preempted."""
 
     def __init__(self) -> None:
         super().__init__(VOCAB, torch.device("cpu"))
@@ -376,14 +377,31 @@ def test_a_broken_step_fails_the_live_requests_and_no_later_one(serve: Any, monk
     assert reply.log_probs == pytest.approx(scored(served.model, prompt, reply.ids), abs=1e-4)
 
 
+def test_the_broken_batch_is_gone_before_the_next_is_built(serve: Any) -> None:
+    made: list[weakref.ref[FailingBatch]] = []
+    alive: list[bool] = []
+
+    def make(sampler: Any) -> Any:
+        alive.append(any(batch() is not None for batch in made))
+        batch = FailingBatch()
+        made.append(weakref.ref(batch))
+        return batch
+
+    served = serve(make=make)
+    inbox, _ = served.send(prompt_of(1, 5), 5)
+    inbox.wait()
+    assert served.stats()["restarts"] == 1
+    assert alive == [False, False]
+
+
 def test_when_the_batch_cannot_be_built_again_every_request_fails(serve: Any) -> None:
-    made: list[Batch] = []
+    made: list[bool] = []
 
     def once(sampler: Any) -> Any:
         if made:
             raise MemoryError("no memory for the KV cache")
-        made.append(FailingBatch())
-        return made[0]
+        made.append(True)
+        return FailingBatch()
 
     served = serve(make=once)
     for _ in range(2):
@@ -401,6 +419,9 @@ class FailingBatch:
 
     def step(self) -> None:
         raise RuntimeError("broken")
+
+    def figures(self) -> dict[str, int]:
+        return {}
 
 
 def test_logits_that_are_not_finite_fail_the_request(serve: Any) -> None:

@@ -88,7 +88,7 @@ def test_seed_and_position_decide() -> None:
 
 
 def test_rounding_noise_in_the_logits_hardly_ever_changes_a_draw() -> None:
-    """What another batch shape does to logits: 1e-5 on each. An inverse CDF over this vocabulary would change most draws."""
+    """Another batch shape changes each logit by about 1e-5. An inverse CDF over this vocabulary would change most."""
     vocab, count = 5_000, 200
     logits = logits_of(3, vocab=vocab, spread=0.5)
     noisy = logits + 1e-5 * logits_of(4, vocab=vocab, spread=1.0)

@@ -175,18 +175,18 @@ async def test_log_probs_are_those_of_a_plain_pass(
     server: Server, model: Any, prompts: list[list[int]], sampling: SamplingParams
 ) -> None:
     prompt = prompts[0]
-    reply = await server.generate(prompt, 24, sampling=sampling)
-    assert len(reply.ids) == len(reply.log_probs) == 24
+    reply = await server.generate(prompt, 16, sampling=sampling)
+    assert len(reply.ids) == len(reply.log_probs) == 16
     assert reply.log_probs == pytest.approx(scored(model, prompt, reply.ids), abs=1e-3)
     other_prompt = [*prompt[:6], prompt[6] + 1, *prompt[7:]]
     assert reply.log_probs != pytest.approx(scored(model, other_prompt, reply.ids), abs=1e-3)
 
 
 async def test_a_seed_gives_the_same_ids_in_any_company(server: Server, prompts: list[list[int]]) -> None:
-    alone = await server.generate(prompts[0], 20, sampling=SamplingParams(seed=3))
+    alone = await server.generate(prompts[0], 16, sampling=SamplingParams(seed=3))
     together = await asyncio.gather(
-        *(server.generate(prompt, 20, sampling=SamplingParams(seed=3)) for prompt in prompts),
-        server.generate(prompts[0], 20, sampling=SamplingParams(seed=4)),
+        *(server.generate(prompt, 16, sampling=SamplingParams(seed=3)) for prompt in prompts),
+        server.generate(prompts[0], 16, sampling=SamplingParams(seed=4)),
     )
     assert together[0].ids == alone.ids
     assert together[-1].ids != alone.ids
@@ -196,7 +196,7 @@ async def test_greedy_is_the_argmax_however_it_is_asked_for(
     server: Server, model: Any, prompts: list[list[int]]
 ) -> None:
     spellings = [GREEDY, SamplingParams(top_k=1, seed=8), SamplingParams(top_p=1e-6, seed=9)]
-    replies = await asyncio.gather(*(server.generate(prompts[1], 16, sampling=values) for values in spellings))
+    replies = await asyncio.gather(*(server.generate(prompts[1], 12, sampling=values) for values in spellings))
     best = distribution(model, prompts[1], replies[0].ids).argmax(-1).tolist()
     assert [reply.ids for reply in replies] == [best] * 3
 
@@ -204,29 +204,29 @@ async def test_greedy_is_the_argmax_however_it_is_asked_for(
 async def test_an_end_token_ends_the_reply_and_is_part_of_it(
     server: Server, model: Any, prompts: list[list[int]]
 ) -> None:
-    request = request_of(prompts[1], 40, sampling=GREEDY)
+    request = request_of(prompts[1], 16, sampling=GREEDY)
     words, end_id, unbounded = await asyncio.gather(
-        server.generate(prompts[1], 40, sampling=GREEDY, end_ids=(0, IM_END)),
+        server.generate(prompts[1], 16, sampling=GREEDY, end_ids=(0, IM_END)),
         server.ask(changed(request, scalar("end_id", "INT32", IM_END))),
         server.ask(encode_request(request)),
     )
     assert words.ids == end_id.ids == unbounded.ids[: len(words.ids)]
     assert words.ids[-1] == IM_END
-    assert len(words.ids) < 40
+    assert len(words.ids) < 16
     assert (words.finish_reason, end_id.finish_reason, unbounded.finish_reason) == ("stop", "stop", "length")
     assert words.log_probs == pytest.approx(scored(model, prompts[1], words.ids), abs=1e-3)
 
 
 async def test_min_tokens_holds_the_end_back(server: Server, prompts: list[list[int]]) -> None:
-    held = SamplingParams(temperature=0, min_tokens=20)
+    held = SamplingParams(temperature=0, min_tokens=12)
     free, longer = await asyncio.gather(
-        server.generate(prompts[1], 24, sampling=GREEDY, end_ids=(IM_END,)),
-        server.generate(prompts[1], 24, sampling=held, end_ids=(IM_END,)),
+        server.generate(prompts[1], 14, sampling=GREEDY, end_ids=(IM_END,)),
+        server.generate(prompts[1], 14, sampling=held, end_ids=(IM_END,)),
     )
     end = len(free.ids) - 1
-    assert end < 20
+    assert end < 12
     assert longer.ids[:end] == free.ids[:end]
-    assert IM_END not in longer.ids[:20]
+    assert IM_END not in longer.ids[:12]
 
 
 async def test_a_stop_word_split_over_messages_ends_the_reply_at_its_last_token(
@@ -244,10 +244,10 @@ async def test_a_stop_word_split_over_messages_ends_the_reply_at_its_last_token(
 async def test_penalties_are_in_force(server: Server, prompts: list[list[int]]) -> None:
     distinct = SamplingParams(temperature=0, presence_penalty=1000.0)
     plain, penalised = await asyncio.gather(
-        server.generate(prompts[3], 24, sampling=GREEDY), server.generate(prompts[3], 24, sampling=distinct)
+        server.generate(prompts[3], 16, sampling=GREEDY), server.generate(prompts[3], 16, sampling=distinct)
     )
-    assert len(set(plain.ids)) < 24
-    assert len(set(penalised.ids)) == 24
+    assert len(set(plain.ids)) < 16
+    assert len(set(penalised.ids)) == 16
 
 
 async def test_one_response_without_streaming_and_the_prompt_on_request(
@@ -292,7 +292,7 @@ def bad_requests(good: GenerateRequest) -> dict[str, list[WireTensor]]:
         "runtime_top_k: -1": changed(good, scalar("runtime_top_k", "INT32", -1)),
         "repetition_penalty: 0": changed(good, scalar("repetition_penalty", "FP32", 0.0)),
         "presence_penalty: nan": changed(good, scalar("presence_penalty", "FP32", np.nan)),
-        "min_tokens: 21": changed(good, scalar("min_tokens", "INT32", 21)),
+        "min_tokens: 17": changed(good, scalar("min_tokens", "INT32", 17)),
         "end_id: 49152": changed(good, scalar("end_id", "INT32", VOCAB)),
         "request_output_len: 0": changed(good, scalar("request_output_len", "INT32", 0)),
         "input_lengths: 3": changed(good, scalar("input_lengths", "INT32", 3)),
@@ -309,7 +309,7 @@ async def test_bad_requests_are_refused_and_do_not_touch_the_live_ones(
     server: Server, prompts: list[list[int]]
 ) -> None:
     values = [SamplingParams(seed=seed, temperature=0.8) for seed in range(3)] + [GREEDY]
-    requests = [request_of(prompt, 20, sampling=s) for prompt, s in zip(prompts, values, strict=False)]
+    requests = [request_of(prompt, 16, sampling=s) for prompt, s in zip(prompts, values, strict=False)]
     undisturbed = await asyncio.gather(*(server.ask(encode_request(request)) for request in requests))
     disturbed = [asyncio.create_task(server.ask(encode_request(request))) for request in requests]
     bad = bad_requests(requests[0])
