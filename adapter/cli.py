@@ -12,6 +12,7 @@ doctor        what this machine lacks, with the line that installs it
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import signal
@@ -35,12 +36,14 @@ def main() -> None:
     # gRPC's event engine hops between threads for every message; without it a message costs half (50 instead of 85 us). Read by
     # gRPC when it is imported, so the commands import what needs it only after this.
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client")
+    # Processes that we start do not use gRPC; without this it warns about each.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     cli()
 
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    help=__doc__.partition("\n\n")[0],
+    help="A rollout server for agent reinforcement learning: agent protocols in, exact token ids and log probs out.",
 )
 @click.version_option(package_name="rollserve")
 def cli() -> None:
@@ -120,21 +123,20 @@ def export(url: str, reward: float | None, metadata: str, out: Path | None, sid:
 @click.option(
     "--triton", required=True, metavar="HOST:PORT", envvar="ROLLSERVE_TRITON", help="gRPC address of the Triton."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 def check_engine(triton: str, as_json: bool) -> None:
     """Ask a Triton what it speaks and try one generation. Exits 1, with the reason, if it cannot be served from."""
-    from engine.probe import probe
+    from engine.probe import Finding, probe
 
-    info = _run(probe(triton))
-    facts = {
-        name: getattr(info, name) for name in ("model", "log_prob_mode", "max_seq_len", "vocab_size", "weight_version")
-    }
+    findings: list[Finding] = []
+    info = _run(probe(triton, report=findings.append))
     if as_json:
-        click.echo(json.dumps(facts))
+        click.echo(json.dumps(dataclasses.asdict(info)))
         return
-    table = Table("engine", triton, title="fit to be served from")
-    for name, value in facts.items():
-        table.add_row(name, str(value))
+    table = Table(title=f"{triton} is fit to be served from", show_header=False)
+    for finding in findings:
+        table.add_row(finding.subject, finding.detail)
+    table.add_row("weight version", str(info.weight_version))
     Console().print(table)
 
 
@@ -166,13 +168,14 @@ def _run(main: Coroutine[Any, Any, Any]) -> Any:
     """Run on uvloop; failures that a person can act on become one message and exit status 1."""
     import uvloop
 
+    from adapter.parsing import UnknownParser
     from adapter.render.prompt import TokenizerError
     from engine.assets import AssetError
     from engine.errors import EngineError
 
     try:
         return uvloop.run(main)
-    except (EngineError, AssetError, ConfigError, TokenizerError, OSError) as error:
+    except (EngineError, AssetError, ConfigError, TokenizerError, UnknownParser, OSError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         sys.exit(130)

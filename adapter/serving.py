@@ -11,18 +11,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.client import ClientOptions, TritonClient
-from engine.probe import probe
-
 from adapter.config import Config, ConfigError
 from adapter.http.server import listening
 from adapter.http.state import ServerState
 from adapter.ids import IdSource
+from adapter.parsing import choose_parsers
 from adapter.render.prompt import Renderer
 from adapter.sessions import Sessions
 from adapter.turn import TurnServices
 from engine.assets import demo_model_dir
+from engine.client import ClientOptions, TritonClient
 from engine.launch import EmbeddedTriton, TritonOptions
+from engine.probe import probe
 from engine.repository import render_repository
 
 Tell = Callable[[str], None]
@@ -78,45 +78,53 @@ def _name_and_value(item: str) -> tuple[str, str]:
     return name, value
 
 
+def load_renderer(config: Config, tell: Tell) -> Renderer:
+    """Tokenizer and chat template; first of all, since a mistake in these settings should not wait for an engine to start.
+
+    Raises: TokenizerError; UnknownParser; as ``tokenizer_dir``.
+    """
+    renderer = Renderer.load(tokenizer_dir(config, tell), config.chat_template, config.end_token)
+    choose_parsers(renderer.template.source, config.tool_parser, config.reasoning_parser)
+    return renderer
+
+
 @asynccontextmanager
 async def adapter_server(
-    config: Config, triton: str, tell: Tell, ids: IdSource | None = None
+    config: Config, triton: str, renderer: Renderer, ids: IdSource | None = None
 ) -> AsyncIterator[RunningServer]:
     """Probe the engine at ``triton`` (HOST:PORT), then serve in front of it.
 
-    Raises: EngineError, if the engine is not fit to be served from; TokenizerError; ValueError, for an unknown parser.
+    Raises: EngineError, if the engine is not fit to be served from.
     """
-    renderer = Renderer.load(tokenizer_dir(config, tell), config.chat_template, config.end_token)
-    info = await probe(triton)
-    client = TritonClient(triton, info, _client_options(config))
-    try:
+    options = ClientOptions(
+        connect_timeout_s=config.connect_timeout_s,
+        first_token_timeout_s=config.first_token_timeout_s,
+        inactivity_timeout_s=config.inactivity_timeout_s,
+    )
+    info = await probe(triton, options=options)
+    async with TritonClient(triton, info, options) as client:
         services = TurnServices.build(config, client, renderer, ids)
         sessions = Sessions(config, lambda tokens: renderer.tokenizer.decode(tokens, skip_special_tokens=False))
         state = ServerState(services, sessions)
         async with listening(state) as url:
             yield RunningServer(url, state)
-    finally:
-        await client.close()
-
-
-def _client_options(config: Config) -> ClientOptions:
-    return ClientOptions(
-        connect_timeout_s=config.connect_timeout_s,
-        first_token_timeout_s=config.first_token_timeout_s,
-        inactivity_timeout_s=config.inactivity_timeout_s,
-    )
 
 
 @asynccontextmanager
 async def everything(config: Config, tell: Tell, ids: IdSource | None = None) -> AsyncIterator[RunningServer]:
-    """The embedded engine, or the configured one, with the adapter in front of it."""
+    """The embedded engine, or the configured one, with the adapter in front of it. Raises: as the functions above; ConfigError."""
+    renderer = load_renderer(config, tell)
     if config.triton is not None:
-        async with adapter_server(config, config.triton, tell, ids) as server:
+        if config.engine_setting or config.engine_log:
+            raise ConfigError(
+                "engine_setting and engine_log are for the embedded engine; they do nothing with --triton"
+            )
+        async with adapter_server(config, config.triton, renderer, ids) as server:
             yield server
         return
     with tempfile.TemporaryDirectory(prefix="rollserve-") as run_dir:
         async with (
             embedded_engine(config, tell, Path(run_dir)) as triton,
-            adapter_server(config, triton.grpc_address, tell, ids) as server,
+            adapter_server(config, triton.grpc_address, renderer, ids) as server,
         ):
             yield server

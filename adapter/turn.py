@@ -155,8 +155,8 @@ class Turn:
                     raise UpstreamFailed("the engine ended the reply without saying why")
         except EngineError as error:
             raise from_engine(error) from error
-        reason = self._finish_reason(chunk)
-        events += self._pipeline.finish(reason)
+        events += self._pipeline.finish(self._finish_reason(chunk))
+        reason = self._finish_reason(chunk)  # again: what finish flushed may have completed a stop string
         self.outcome = self._commit(reason)
         yield events
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.leftovers import left_running
 
-MARK_VARIABLE = "ROLLSERVE_TEST_RUN"
+MARK_VARIABLE = "TEST_RUN_OF_ROLLSERVE"
 GRACE_SECONDS = 10.0
 """A server's children may end a moment after the server that was waited for."""
 

@@ -14,7 +14,7 @@ import aiohttp
 from adapter.config import Config
 from adapter.http.state import ServerState
 from adapter.ids import IdSource
-from adapter.serving import adapter_server
+from adapter.serving import adapter_server, load_renderer
 from tests.support.assets import tokenizer_dir
 from tests.support.triton import running_triton
 
@@ -52,7 +52,7 @@ async def scripted_server(
     config = Config(port=0, tokenizer=tokenizer, **settings)
     async with (
         running_triton("scripted", run_dir, parameters) as triton,
-        adapter_server(config, triton.grpc_address, print, ids) as server,
+        adapter_server(config, triton.grpc_address, load_renderer(config, print), ids) as server,
         aiohttp.ClientSession(server.url) as http,
     ):
         yield ScriptedServer(server.url, http, server.state, engine_log)
