@@ -113,12 +113,10 @@ async def adapter_server(
 @asynccontextmanager
 async def everything(config: Config, tell: Tell, ids: IdSource | None = None) -> AsyncIterator[RunningServer]:
     """The embedded engine, or the configured one, with the adapter in front of it. Raises: as the functions above; ConfigError."""
+    if config.triton is not None and (config.engine_setting or config.engine_log):
+        raise ConfigError("engine_setting and engine_log are for the embedded engine; they do nothing with --triton")
     renderer = load_renderer(config, tell)
     if config.triton is not None:
-        if config.engine_setting or config.engine_log:
-            raise ConfigError(
-                "engine_setting and engine_log are for the embedded engine; they do nothing with --triton"
-            )
         async with adapter_server(config, config.triton, renderer, ids) as server:
             yield server
         return
