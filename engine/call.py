@@ -8,7 +8,7 @@ connection all the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from engine.channel import messages
 from engine.contract import WireTensor
+from engine.deadline import Deadline
 from engine.errors import EngineError, EngineFailed, EngineProtocolError, EngineTimeout, EngineUnavailable
 from engine.failures import from_message, from_rpc
 
@@ -42,15 +43,31 @@ class InferCall:
         self._call = call
         self._address = address
         self._request_id = request_id
+        self._deadline = Deadline(call.cancel)
         self.sampled = False
 
     async def send(self, message: messages.ModelInferRequest, timeout_s: float) -> None:
         """Send the only request and say that it is the only one. Raises: EngineError."""
-        await self._bounded(self._write(message), timeout_s, "Triton did not take the request")
+        try:
+            with self._deadline.of(timeout_s):
+                await self._call.write(message)
+                await self._call.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+            failure = self._failure(error, "Triton did not take the request", timeout_s)
+            if failure is None:
+                raise
+            raise failure from error
 
     async def read(self, timeout_s: float) -> messages.ModelInferResponse | None:
         """The next response; ``None`` when the server has closed the stream. Raises: EngineError."""
-        message = await self._bounded(self._call.read(), timeout_s, "no further token" if self.sampled else "no token")
+        try:
+            with self._deadline.of(timeout_s):
+                message = await self._call.read()
+        except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+            failure = self._failure(error, "no further token" if self.sampled else "no token", timeout_s)
+            if failure is None:
+                raise
+            raise failure from error
         if message is grpc.aio.EOF:
             return None
         if message.error_message:
@@ -61,27 +78,21 @@ class InferCall:
         self.sampled = True
         return response
 
-    async def _write(self, message: messages.ModelInferRequest) -> None:
-        await self._call.write(message)
-        await self._call.done_writing()
+    def cancel(self) -> None:
+        """End the call, unless it has ended."""
+        self._deadline.close()
+        self._call.cancel()
 
-    async def _bounded(self, operation: Awaitable[Any], timeout_s: float, too_late: str) -> Any:
-        """The operation's result in time, its errors as ours. The call is dead after any error."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await operation
-        except TimeoutError as error:
-            raise EngineTimeout(f"{too_late} within {timeout_s:g} s") from error
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc(error, self._address, sampled=self.sampled) from error
-        except asyncio.CancelledError as error:
-            # Besides for our task, grpc.aio raises it for a call that was cancelled here, as by closing the channel.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise self._closed() from error
-
-    def _closed(self) -> EngineError:
+    def _failure(self, error: BaseException, too_late: str, timeout_s: float) -> EngineError | None:
+        """The meaning of an error of the call, which is dead after it; ``None`` if it is our own task's cancellation."""
+        if isinstance(error, grpc.aio.AioRpcError):
+            return from_rpc(error, self._address, sampled=self.sampled)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            return None
+        # grpc.aio raises CancelledError in whoever waits for a call that is cancelled on this side.
+        if self._deadline.passed:
+            return EngineTimeout(f"{too_late} within {timeout_s:g} s")
         kind = EngineFailed if self.sampled else EngineUnavailable
         return kind(f"the connection to Triton at {self._address} was closed on our side")
 
@@ -91,9 +102,9 @@ async def open_call(
     stub: service_pb2_grpc.GRPCInferenceServiceStub, address: str, request_id: str
 ) -> AsyncIterator[InferCall]:
     """A call that is cancelled when the block is left, unless it has ended by then."""
-    call = stub.ModelStreamInfer()
+    call = InferCall(stub.ModelStreamInfer(), address, request_id)
     try:
-        yield InferCall(call, address, request_id)
+        yield call
     finally:
         call.cancel()
 

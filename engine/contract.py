@@ -33,7 +33,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,8 +101,7 @@ GENERATE_OUTPUTS = (
 CONTROL_OUTPUTS = ("control_reply",)
 
 
-@dataclass(frozen=True, slots=True)
-class WireTensor:
+class WireTensor(NamedTuple):
     """A tensor as it travels: ``data`` is little-endian and raw (for BYTES: u32 length before each element)."""
 
     name: str
@@ -204,11 +203,17 @@ def decode_chunk(outputs: Mapping[str, WireTensor], *, final: bool, vocab_size: 
     if not len(ids) == len(log_probs) == count:
         found = f"{len(ids)} ids, {len(log_probs)} log probs and a sequence_length of {count}"
         raise EngineProtocolError(f"one response holds {found}")
-    if count and (int(ids.min()) < 0 or int(ids.max()) >= vocab_size):
-        raise EngineProtocolError(f"an output id lies outside the vocabulary of {vocab_size} tokens")
-    if not (np.isfinite(log_probs).all() and (log_probs <= 0).all()):
-        raise EngineProtocolError("a log prob is not finite or is above 0")
+    if count:
+        _check_tokens(ids, log_probs, vocab_size)
     return TokenChunk(ids, log_probs, _int(outputs, "weight_version"), _finished(outputs) if final else None)
+
+
+def _check_tokens(ids: NDArray[Any], log_probs: NDArray[Any], vocab_size: int) -> None:
+    """Few passes over the arrays: this runs for every message. A negative id is a huge unsigned one, and NaN compares false."""
+    if ids.view("<u4").max() >= vocab_size:
+        raise EngineProtocolError(f"an output id lies outside the vocabulary of {vocab_size} tokens")
+    if not (log_probs.max() <= 0 and log_probs.min() > -np.inf):
+        raise EngineProtocolError("a log prob is not finite or is above 0")
 
 
 def _finished(outputs: Mapping[str, WireTensor]) -> Finished:
@@ -239,17 +244,17 @@ def _tensor(outputs: Mapping[str, WireTensor], name: str, dtype: str) -> WireTen
 def _array(outputs: Mapping[str, WireTensor], name: str, dtype: str) -> NDArray[Any]:
     """The tensor's elements in one row, without a copy, read-only."""
     data = _tensor(outputs, name, dtype).data
-    element = np.dtype(_NUMPY_DTYPES[dtype])
+    element = _NUMPY_DTYPES[dtype]
     if len(data) % element.itemsize:
         raise EngineProtocolError(f"the output {name} has {len(data)} bytes, which is no number of {dtype} elements")
     return np.frombuffer(data, dtype=element)
 
 
 def _int(outputs: Mapping[str, WireTensor], name: str) -> int:
-    values = _array(outputs, name, "INT32")
-    if len(values) != 1:
-        raise EngineProtocolError(f"the output {name} has {len(values)} elements, not 1")
-    return int(values[0])
+    data = _tensor(outputs, name, "INT32").data
+    if len(data) != 4:
+        raise EngineProtocolError(f"the output {name} has {len(data)} bytes, not one INT32")
+    return int.from_bytes(data, "little", signed=True)
 
 
 def _scalar(name: str, dtype: str, value: float) -> WireTensor:
@@ -268,7 +273,12 @@ def _spec_document(spec: TensorSpec) -> dict[str, Any]:
     return {"name": spec.name, "dtype": spec.dtype, "dims": list(spec.dims), "optional": spec.optional}
 
 
-_NUMPY_DTYPES = {"INT32": "<i4", "FP32": "<f4", "UINT64": "<u8", "BOOL": "?"}
+_NUMPY_DTYPES: Mapping[str, np.dtype[Any]] = {
+    "INT32": np.dtype("<i4"),
+    "FP32": np.dtype("<f4"),
+    "UINT64": np.dtype("<u8"),
+    "BOOL": np.dtype("?"),
+}
 _LIMITS: Mapping[str, tuple[float, float]] = {
     "INT32": (-(2**31), 2**31 - 1),
     "FP32": (float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -202,7 +201,7 @@ def test_an_unknown_finish_reason_is_refused() -> None:
 
 def test_an_output_of_another_dtype_is_refused() -> None:
     outputs = response([1], [-0.5])
-    outputs["output_ids"] = replace(outputs["output_ids"], dtype="INT64")
+    outputs["output_ids"] = outputs["output_ids"]._replace(dtype="INT64")
     with pytest.raises(EngineProtocolError, match="output_ids is INT64, not INT32"):
         decode_chunk(outputs, final=True, vocab_size=10)
 
