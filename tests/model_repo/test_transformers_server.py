@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,114 +14,36 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
-from engine.call import InferCall, infer_request, is_final, open_call, outputs_of
-from engine.channel import open_channel, open_stub
+from engine.call import outputs_of
 from engine.client import TritonClient
-from engine.contract import GENERATE_OUTPUTS, MODEL_NAME, WireTensor, encode_request
+from engine.contract import MODEL_NAME, WireTensor, encode_request
 from engine.errors import EngineError, EngineRejected
 from engine.types import EngineInfo, FinishReason, GenerateRequest, LogProbMode, SamplingParams
+from tests.model_repo.served import ANSWER_S, Reply, Served, changed, rest_of, scalar
 from tests.support.assets import demo_model_dir
 from tests.support.triton import running_triton
 
 VOCAB = 49152
 MAX_SEQ_LEN = 512
 IM_END = 2
-ANSWER_S = 120.0
-"""For one response. Far more than any takes; reaching it fails the test."""
-
 GREEDY = SamplingParams(temperature=0)
 
 
 @dataclass
-class Reply:
-    """All responses to one request."""
-
-    messages: list[dict[str, WireTensor]] = field(default_factory=list)
-    error: str = ""
-
-    def joined(self, name: str, dtype: type) -> list[Any]:
-        return [value for message in self.messages for value in np.frombuffer(message[name].data, dtype).tolist()]
-
-    @property
-    def ids(self) -> list[int]:
-        return self.joined("output_ids", np.int32)
-
-    @property
-    def log_probs(self) -> list[float]:
-        return self.joined("output_log_probs", np.float32)
-
-    @property
-    def finish_reason(self) -> str:
-        return self.messages[-1]["finish_reason"].data[4:].decode()
-
-    @property
-    def cached_tokens(self) -> int:
-        return int(np.frombuffer(self.messages[-1]["cached_tokens"].data, np.int32)[0])
-
-
-@dataclass
-class Server:
-    """The running server, as a client sees it, and its engine log."""
+class Server(Served):
+    """The shared server, with a client for control requests."""
 
     client: TritonClient
-    log_path: Path
 
-    async def ask(self, tensors: Sequence[WireTensor], request_id: str = "", outputs: Any = GENERATE_OUTPUTS) -> Reply:
-        async with self.call(tensors, request_id, outputs) as call:
-            return await rest_of(call)
-
-    @asynccontextmanager
-    async def call(
-        self, tensors: Sequence[WireTensor], request_id: str = "", outputs: Any = GENERATE_OUTPUTS
-    ) -> AsyncIterator[InferCall]:
-        """A call whose request was sent and whose responses are still to be read."""
-        channel = open_channel(self.client.address)
-        try:
-            async with open_call(open_stub(channel), self.client.address, request_id) as call:
-                await call.send(infer_request(MODEL_NAME, request_id, tensors, outputs), ANSWER_S)
-                yield call
-        finally:
-            await channel.close()
-
-    async def generate(self, prompt: list[int], max_tokens: int, **more: Any) -> Reply:
-        return await self.ask(encode_request(request_of(prompt, max_tokens, **more)))
+    async def sample(self, prompt: list[int], max_tokens: int, **more: Any) -> Reply:
+        return await self.generate(request_of(prompt, max_tokens, **more))
 
     async def stats(self) -> dict[str, Any]:
         return await self.client.control("stats")
 
-    def logged(self, request_id: str) -> dict[str, Any]:
-        lines = [json.loads(line) for line in self.log_path.read_text().splitlines()]
-        (entry,) = [line for line in lines if line["request_id"] == request_id]
-        return entry
-
-
-async def rest_of(call: InferCall) -> Reply:
-    """What is still to come of the call's responses, to the final one or an error."""
-    reply = Reply()
-    try:
-        while (response := await call.read(ANSWER_S)) is not None:
-            reply.messages.append(outputs_of(response))
-            if is_final(response):
-                break
-    except EngineError as error:
-        reply.error = str(error)
-    return reply
-
 
 def request_of(prompt: list[int], max_tokens: int, **more: Any) -> GenerateRequest:
     return GenerateRequest(more.pop("request_id", ""), np.array(prompt, dtype=np.int32), max_tokens, **more)
-
-
-def changed(request: GenerateRequest, *tensors: WireTensor, without: Sequence[str] = ()) -> list[WireTensor]:
-    """The request's tensors, some replaced or left out."""
-    named = {tensor.name: tensor for tensor in encode_request(request)}
-    named |= {tensor.name: tensor for tensor in tensors}
-    return [tensor for name, tensor in named.items() if name not in without]
-
-
-def scalar(name: str, dtype: str, value: Any) -> WireTensor:
-    kinds = {"INT32": np.int32, "FP32": np.float32, "BOOL": np.bool_, "INT64": np.int64}
-    return WireTensor(name, dtype, (1, 1), np.array([value], dtype=kinds[dtype]).tobytes())
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +56,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         running_triton("transformers", run_dir, parameters) as triton,
         TritonClient(triton.grpc_address, info) as client,
     ):
-        yield Server(client, log_path)
+        yield Server(triton.grpc_address, log_path, client)
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +95,7 @@ async def test_log_probs_are_those_of_a_plain_pass(
     server: Server, model: Any, prompts: list[list[int]], sampling: SamplingParams
 ) -> None:
     prompt = prompts[0]
-    reply = await server.generate(prompt, 16, sampling=sampling)
+    reply = await server.sample(prompt, 16, sampling=sampling)
     assert len(reply.ids) == len(reply.log_probs) == 16
     assert reply.log_probs == pytest.approx(scored(model, prompt, reply.ids), abs=1e-3)
     other_prompt = [*prompt[:6], prompt[6] + 1, *prompt[7:]]
@@ -183,10 +103,10 @@ async def test_log_probs_are_those_of_a_plain_pass(
 
 
 async def test_a_seed_gives_the_same_ids_in_any_company(server: Server, prompts: list[list[int]]) -> None:
-    alone = await server.generate(prompts[0], 16, sampling=SamplingParams(seed=3))
+    alone = await server.sample(prompts[0], 16, sampling=SamplingParams(seed=3))
     together = await asyncio.gather(
-        *(server.generate(prompt, 16, sampling=SamplingParams(seed=3)) for prompt in prompts),
-        server.generate(prompts[0], 16, sampling=SamplingParams(seed=4)),
+        *(server.sample(prompt, 16, sampling=SamplingParams(seed=3)) for prompt in prompts),
+        server.sample(prompts[0], 16, sampling=SamplingParams(seed=4)),
     )
     assert together[0].ids == alone.ids
     assert together[-1].ids != alone.ids
@@ -196,7 +116,7 @@ async def test_greedy_is_the_argmax_however_it_is_asked_for(
     server: Server, model: Any, prompts: list[list[int]]
 ) -> None:
     spellings = [GREEDY, SamplingParams(top_k=1, seed=8), SamplingParams(top_p=1e-6, seed=9)]
-    replies = await asyncio.gather(*(server.generate(prompts[1], 12, sampling=values) for values in spellings))
+    replies = await asyncio.gather(*(server.sample(prompts[1], 12, sampling=values) for values in spellings))
     best = distribution(model, prompts[1], replies[0].ids).argmax(-1).tolist()
     assert [reply.ids for reply in replies] == [best] * 3
 
@@ -206,7 +126,7 @@ async def test_an_end_token_ends_the_reply_and_is_part_of_it(
 ) -> None:
     request = request_of(prompts[1], 16, sampling=GREEDY)
     words, end_id, unbounded = await asyncio.gather(
-        server.generate(prompts[1], 16, sampling=GREEDY, end_ids=(0, IM_END)),
+        server.sample(prompts[1], 16, sampling=GREEDY, end_ids=(0, IM_END)),
         server.ask(changed(request, scalar("end_id", "INT32", IM_END))),
         server.ask(encode_request(request)),
     )
@@ -220,8 +140,8 @@ async def test_an_end_token_ends_the_reply_and_is_part_of_it(
 async def test_min_tokens_holds_the_end_back(server: Server, prompts: list[list[int]]) -> None:
     held = SamplingParams(temperature=0, min_tokens=12)
     free, longer = await asyncio.gather(
-        server.generate(prompts[1], 14, sampling=GREEDY, end_ids=(IM_END,)),
-        server.generate(prompts[1], 14, sampling=held, end_ids=(IM_END,)),
+        server.sample(prompts[1], 14, sampling=GREEDY, end_ids=(IM_END,)),
+        server.sample(prompts[1], 14, sampling=held, end_ids=(IM_END,)),
     )
     end = len(free.ids) - 1
     assert end < 12
@@ -232,9 +152,9 @@ async def test_min_tokens_holds_the_end_back(server: Server, prompts: list[list[
 async def test_a_stop_word_split_over_messages_ends_the_reply_at_its_last_token(
     server: Server, prompts: list[list[int]]
 ) -> None:
-    free = await server.generate(prompts[2], 16, sampling=GREEDY)
+    free = await server.sample(prompts[2], 16, sampling=GREEDY)
     word = tuple(free.ids[5:8])
-    reply = await server.generate(prompts[2], 16, sampling=GREEDY, stop_words=(word, (*word[:2], 0)))
+    reply = await server.sample(prompts[2], 16, sampling=GREEDY, stop_words=(word, (*word[:2], 0)))
     assert reply.ids == free.ids[:8]
     assert reply.finish_reason == "stop"
     assert len(reply.messages) > 1
@@ -244,7 +164,7 @@ async def test_a_stop_word_split_over_messages_ends_the_reply_at_its_last_token(
 async def test_penalties_are_in_force(server: Server, prompts: list[list[int]]) -> None:
     distinct = SamplingParams(temperature=0, presence_penalty=1000.0)
     plain, penalised = await asyncio.gather(
-        server.generate(prompts[3], 16, sampling=GREEDY), server.generate(prompts[3], 16, sampling=distinct)
+        server.sample(prompts[3], 16, sampling=GREEDY), server.sample(prompts[3], 16, sampling=distinct)
     )
     assert len(set(plain.ids)) < 16
     assert len(set(penalised.ids)) == 16
@@ -273,8 +193,8 @@ async def test_one_response_without_streaming_and_the_prompt_on_request(
 
 async def test_a_repeated_prompt_is_taken_from_the_cache(server: Server, tokenizer: Tokenizer) -> None:
     prompt = chat(tokenizer, "Repeat: " + "alpha beta gamma delta " * 12)
-    first = await server.generate(prompt, 3, sampling=GREEDY)
-    again = await server.generate(prompt, 3, sampling=GREEDY)
+    first = await server.sample(prompt, 3, sampling=GREEDY)
+    again = await server.sample(prompt, 3, sampling=GREEDY)
     assert first.cached_tokens < 16
     assert again.cached_tokens == (len(prompt) - 1) // 16 * 16
     assert again.ids == first.ids
@@ -337,7 +257,7 @@ async def test_the_stop_tensor_cancels(server: Server, prompts: list[list[int]])
     assert (stop.messages, stop.error) == ([{}], "")
     assert rest.finish_reason == "cancelled"
     assert (await server.stats())["running"] == 0
-    logged = server.logged("to-stop")
+    logged = server.log()["to-stop"]
     assert logged["finish_reason"] == "cancelled"
     assert 0 < len(logged["output_ids"]) < 400
     assert logged["output_ids"] == Reply([first, *rest.messages]).ids
@@ -350,7 +270,7 @@ async def test_leaving_the_call_cancels(server: Server, prompts: list[list[int]]
     async with asyncio.timeout(ANSWER_S):
         while (await server.stats())["live"]:
             pass
-    assert server.logged("to-leave")["finish_reason"] == "cancelled"
+    assert server.log()["to-leave"]["finish_reason"] == "cancelled"
     assert (await server.stats())["running"] == 0
 
 
@@ -358,7 +278,7 @@ async def test_the_engine_log_is_what_the_client_got(server: Server, prompts: li
     sampling = SamplingParams(temperature=0.9, seed=2**64 - 1)
     request = request_of(prompts[4], 8, request_id="logged", sampling=sampling, session="s-1", turn=4)
     chunks = [chunk async for chunk in server.client.generate(request)]
-    logged = server.logged("logged")
+    logged = server.log()["logged"]
     assert logged["prompt_ids"] == prompts[4]
     assert logged["output_ids"] == [token for chunk in chunks for token in chunk.ids.tolist()]
     assert logged["log_probs"] == [value for chunk in chunks for value in chunk.log_probs.tolist()]
@@ -370,12 +290,12 @@ async def test_the_engine_log_is_what_the_client_got(server: Server, prompts: li
 async def test_new_weights_by_control(server: Server, prompts: list[list[int]]) -> None:
     stats = await server.stats()
     assert (stats["vocab_size"], stats["max_seq_len"], stats["live"]) == (VOCAB, MAX_SEQ_LEN, 0)
-    before = await server.generate(prompts[0], 6, sampling=GREEDY)
+    before = await server.sample(prompts[0], 6, sampling=GREEDY)
     with pytest.raises(EngineError, match="holds no"):
         await server.client.control("update_weights", version=7, path=str(server.log_path.parent))
     answer = await server.client.control("update_weights", version=7, path=str(demo_model_dir()))
     assert answer["weight_version"] == 7
-    after = await server.generate(prompts[0], 6, sampling=GREEDY)
+    after = await server.sample(prompts[0], 6, sampling=GREEDY)
     assert after.ids == before.ids
     assert after.cached_tokens == 0
     assert set(after.joined("weight_version", np.int32)) == {7}
