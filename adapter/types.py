@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,43 @@ from engine.types import FinishReason, Ids, LogProbMode, LogProbs, SamplingParam
 
 Message = dict[str, Any]
 Tool = dict[str, Any]
+
+
+class HistoryPolicy(StrEnum):
+    """What the model sees of earlier turns; chosen per session. Both are exact."""
+
+    KEEP = "keep"
+    """Append-only: the stored ids, then the rendered suffix. A session is one training row per head (system, tools, model)."""
+    TEMPLATE = "template"
+    """What the chat template renders at that moment, which may drop old thinking; rows branch where it does."""
+
+
+class ScaffoldKind(StrEnum):
+    """Prompt tokens that neither a client wrote nor the model sampled."""
+
+    CLOSE = "close"
+    """What closes the turn before: an end token that a truncated reply lacks, the newline after it."""
+    GENERATION_PROMPT = "generation_prompt"
+    """What opens the assistant's turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaffoldSpan:
+    """Tokens ``[start, end)`` of a turn's ``given`` ids."""
+
+    start: int
+    end: int
+    kind: ScaffoldKind
+
+
+@dataclass(frozen=True, slots=True)
+class Normalised:
+    """Volatile text of a request that a named rule took out, so that it breaks no prefix; kept in the record as it came."""
+
+    rule: str
+    field: str
+    """Where it stood, as the client wrote it: ``system.0.text``."""
+    original: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +79,9 @@ class ChatRequest:
     """Whether a stream reports usage (Chat Completions: only on request)."""
     template_options: Mapping[str, Any] = field(default_factory=dict)
     """Variables for the chat template, such as ``enable_thinking``."""
+    handles: tuple[tuple[str, ...], ...] = ()
+    """For each message the ids in it that we may have issued: thinking signatures, tool-call ids. Empty if no message has any."""
+    normalised: tuple[Normalised, ...] = ()
     unused_fields: tuple[str, ...] = ()
     """Fields that were accepted though they have no effect here, since they only describe the client."""
 
