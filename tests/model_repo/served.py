@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import numpy as np
 
 from engine.call import InferCall, infer_request, is_final, open_call, outputs_of
@@ -54,9 +55,10 @@ class Reply:
 
 @dataclass
 class Served:
-    """The server at ``address`` and its model's engine log."""
+    """The server at ``address``, a connection to it, and its model's engine log."""
 
     address: str
+    channel: grpc.aio.Channel
     log_path: Path
 
     async def ask(
@@ -89,13 +91,9 @@ class Served:
         message = infer_request(MODEL_NAME, request_id, tensors, outputs)
         message.parameters["session"].string_param = session
         message.parameters["turn"].int64_param = turn
-        channel = open_channel(self.address)
-        try:
-            async with open_call(open_stub(channel), self.address, request_id) as call:
-                await call.send(message, ANSWER_S)
-                yield call
-        finally:
-            await channel.close()
+        async with open_call(open_stub(self.channel), self.address, request_id) as call:
+            await call.send(message, ANSWER_S)
+            yield call
 
     def log(self) -> dict[str, dict[str, Any]]:
         """The engine log's entries of requests with an id, by it. Raises: AssertionError, if an id is there twice."""
@@ -104,6 +102,15 @@ class Served:
         by_id = {entry["request_id"]: entry for entry in entries}
         assert len(by_id) == len(entries)
         return by_id
+
+
+@asynccontextmanager
+async def connected(address: str, log_path: Path) -> AsyncIterator[Served]:
+    channel = open_channel(address)
+    try:
+        yield Served(address, channel, log_path)
+    finally:
+        await channel.close()
 
 
 async def rest_of(call: InferCall) -> Reply:

@@ -212,6 +212,17 @@ def test_the_engine_log_has_the_request_and_all_that_was_sampled(tmp_path: Path)
     assert line["received_at"] <= line["slot_freed_at"]
 
 
+def test_the_engine_log_has_the_float32_values_that_were_sent(tmp_path: Path) -> None:
+    log = EngineLog(tmp_path / "log.jsonl")
+    sender = FakeSender()
+    generation = start(sender, log=log)
+    generation.add(4, -0.1, 0, 0.0)
+    finish(generation)
+    log.close()
+    (line,) = read_log(tmp_path / "log.jsonl")
+    assert line["log_probs"] == sender.responses[0]["output_log_probs"][0, 0].tolist()
+
+
 def test_a_log_goes_on_where_it_was(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     for name in ("a", "b"):

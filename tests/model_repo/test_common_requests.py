@@ -87,6 +87,13 @@ def test_the_least_that_can_be_sent_means_plain_sampling_without_an_end() -> Non
     assert (got.session, got.turn) == ("", 0)
 
 
+def test_the_prompt_does_not_change_with_tritons_buffer() -> None:
+    ids = np.array([[1, 2, 3, 4, 5, 6, 7, 8]], np.int32)
+    got = decoded(valid_tensors() | {"input_ids": ids})
+    ids[:] = 0
+    assert got.prompt_ids.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 def test_end_id_and_one_token_stop_words_are_the_end_ids_each_once() -> None:
     tensors = valid_tensors() | {
         "end_id": np.array([[4]], np.int32),

@@ -19,7 +19,7 @@ from engine.contract import CONTROL_OUTPUTS, MODEL_NAME, WireTensor, encode_requ
 from engine.errors import EngineFailed, EngineRejected, LaunchFailed
 from engine.types import EngineInfo, FinishReason, GenerateRequest, LogProbMode, SamplingParams
 from model_repo.scripted.noise import log_prob
-from tests.model_repo.served import ANSWER_S, Reply, Served, changed, rest_of, scalar, text
+from tests.model_repo.served import ANSWER_S, Reply, Served, changed, connected, rest_of, scalar, text
 from tests.support.assets import tokenizer_dir
 from tests.support.triton import running_triton
 from tests.support.wait import until
@@ -62,8 +62,11 @@ async def serving(run_dir: Path, script: dict[str, Any], **parameters: str) -> A
         "engine_log": str(log_path),
         "max_seq_len": str(MAX_SEQ_LEN),
     }
-    async with running_triton("scripted", run_dir, own | parameters) as triton:
-        yield Served(triton.grpc_address, log_path)
+    async with (
+        running_triton("scripted", run_dir, own | parameters) as triton,
+        connected(triton.grpc_address, log_path) as served,
+    ):
+        yield served
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +257,7 @@ def bad_requests() -> dict[str, list[WireTensor]]:
         "'input_ids'": changed(good, WireTensor("input_ids", "INT64", (1, 2), wide.tobytes())),
         "'seed'": changed(good, scalar("seed", "INT64", 3)),
         "'temperature'": changed(good, WireTensor("temperature", "FP32", (1, 2), bytes(8))),
-        "batch-size must be <= 1": changed(good, WireTensor("input_ids", "INT32", (2, 3), bytes(24))),
+        "batch size does not match": changed(good, WireTensor("input_ids", "INT32", (2, 3), bytes(24))),
     }
 
 
