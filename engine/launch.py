@@ -115,7 +115,8 @@ class EmbeddedTriton:
         retry_s = _FIRST_RETRY_S
         while True:
             if self._server is not None:
-                _log.error("%s; starting the server again (log: %s)", await self._server.broken(), self.log_path)
+                await self._server.broken()
+                _log.error("tritonserver or a model's process died; starting again (log: %s)", self.log_path)
                 await self._server.kill()
                 self._server = None
             try:

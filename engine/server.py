@@ -80,15 +80,12 @@ class ServerProcess:
             self._guard.stdin.close()
         await asyncio.shield(self._guard.wait())
 
-    async def broken(self) -> str:
-        """Until the server or one of its models' processes ends by itself; which it was."""
+    async def broken(self) -> None:
+        """Until the server or the process of one of its models ends by itself."""
         stub = asyncio.create_task(any_ended(stub_processes(self.pid)))
         server = asyncio.create_task(self._guard.wait())
         try:
             await asyncio.wait({stub, server}, return_when=asyncio.FIRST_COMPLETED)
-            if server.done():
-                return f"tritonserver ended with status {server.result()}"
-            return "the process of a model ended"
         finally:
             stub.cancel()
             server.cancel()

@@ -7,17 +7,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from engine.guard import KILL_AT_ONCE
-from tests.support.leftovers import wait_for_end
+from tests.support.processes import LIMIT_S, assert_gone
 
 GUARD = Path(__file__).parents[2] / "engine" / "guard.py"
-LIMIT_S = 20.0
 LONG_S = "600"
 
 SLEEPER = "sleep 300 & echo $! > CHILD; echo ready; wait"
@@ -39,17 +37,7 @@ class Guarded:
 
     def assert_all_gone(self) -> None:
         self.guard.wait(LIMIT_S)
-        wait_for_end(self.pids, LIMIT_S)
-        assert running(self.pids) == []
-
-
-def running(pids: list[int]) -> list[int]:
-    """Those that have not ended; an ended one that nobody has collected yet (a zombie) has."""
-    states = {}
-    for pid in pids:
-        with suppress(FileNotFoundError, ProcessLookupError):
-            states[pid] = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return [pid for pid, state in states.items() if state != "Z"]
+        assert_gone(self.pids)
 
 
 class Starter:
@@ -180,8 +168,7 @@ def test_the_owners_death_is_the_end_of_its_input(starter: Starter) -> None:
     pids.append(int((starter.folder / "CHILD").read_text()))
     owner.kill()
     owner.communicate()
-    wait_for_end(pids, LIMIT_S)
-    assert running(pids) == []
+    assert_gone(pids)
 
 
 def test_shared_memory_of_the_command_is_removed(starter: Starter) -> None:

@@ -20,12 +20,11 @@ from engine.launch import EmbeddedTriton, TritonOptions
 from engine.repository import render_repository
 from engine.stubs import stub_processes
 from tests.engine.misbehaving import INFO, MISBEHAVING, MODELS, collect, request, sampled_ids
-from tests.support.leftovers import wait_for_end
+from tests.support.processes import LIMIT_S, assert_gone, running
 from tests.support.triton import STOP_TIMEOUT_S, running_triton
 from tests.support.wait import until
 
 LIMITS = {"max_seq_len": "4096", "vocab_size": "1000"}
-LIMIT_S = 20.0
 PROJECT = Path(__file__).parents[2]
 
 
@@ -49,27 +48,33 @@ def processes_of(triton: EmbeddedTriton) -> list[int]:
     return [triton.pid, *stubs]
 
 
+def is_running(triton: EmbeddedTriton) -> bool:
+    try:
+        return triton.pid > 0
+    except LaunchFailed:
+        return False
+
+
 def proc_file(pid: int, name: str) -> str:
     return Path(f"/proc/{pid}/{name}").read_text()
 
 
-def assert_gone(pids: list[int]) -> None:
-    wait_for_end(pids, LIMIT_S)
-    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
-
-
-def shared_memory() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir() if path.name.startswith("rollserve-")}
+def shared_memory_of(pids: list[int]) -> list[Path]:
+    """The regions that the processes have mapped; the list is not empty by accident."""
+    lines = [line for pid in pids for line in proc_file(pid, "maps").splitlines()]
+    regions = sorted({Path(line.split()[-1]) for line in lines if "/dev/shm/rollserve-" in line})
+    assert regions
+    return regions
 
 
 async def test_a_server_is_ready_and_leaves_nothing(tmp_path: Path) -> None:
-    memory = shared_memory()
     async with running_triton(MISBEHAVING, tmp_path, LIMITS, models=MODELS) as triton:
         pids = processes_of(triton)
+        regions = shared_memory_of(pids)
         async with TritonClient(triton.grpc_address, INFO) as client:
             assert await sampled_ids(client) == [0, 1, 2, 3]
     assert_gone(pids)
-    assert shared_memory() <= memory
+    assert not any(region.exists() for region in regions)
     assert b"Started GRPCInferenceService" in (tmp_path / "triton.log").read_bytes()
 
 
@@ -212,13 +217,14 @@ async def test_what_dies_is_started_again_and_nobody_waits_for_ever(victim: str,
         await until_ready(client)
         assert await sampled_ids(client) == [0, 1, 2, 3]
     assert_gone(old)
+    await until(lambda: is_running(triton))
     assert not set(processes_of(triton)) & set(old)
 
 
 async def test_stopping_while_it_is_started_again_leaves_nothing(triton: EmbeddedTriton) -> None:
     old = processes_of(triton)
     os.kill(triton.pid, signal.SIGKILL)
-    await until(lambda: not Path(f"/proc/{old[0]}").exists())
+    await until(lambda: not running(old[:1]))
     await triton.stop()
     assert_gone(old)
     with pytest.raises(LaunchFailed, match="not running"):
