@@ -12,6 +12,12 @@ class IdSource(Protocol):
         ...
 
 
+class ReplyIds(IdSource, Protocol):
+    """A source of ids, and of sources for the ids inside one reply."""
+
+    def for_turn(self, sid: str, turn: int) -> IdSource: ...
+
+
 class RandomIds:
     """The real source."""
 

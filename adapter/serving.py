@@ -14,7 +14,7 @@ from pathlib import Path
 from adapter.config import Config, ConfigError
 from adapter.http.server import listening
 from adapter.http.state import ServerState
-from adapter.ids import IdSource
+from adapter.ids import ReplyIds
 from adapter.parsing import choose_parsers
 from adapter.render.prompt import Renderer
 from adapter.sessions import Sessions
@@ -90,7 +90,7 @@ def load_renderer(config: Config, tell: Tell) -> Renderer:
 
 @asynccontextmanager
 async def adapter_server(
-    config: Config, triton: str, renderer: Renderer, ids: IdSource | None = None
+    config: Config, triton: str, renderer: Renderer, ids: ReplyIds | None = None
 ) -> AsyncIterator[RunningServer]:
     """Probe the engine at ``triton`` (HOST:PORT), then serve in front of it.
 
@@ -111,7 +111,7 @@ async def adapter_server(
 
 
 @asynccontextmanager
-async def everything(config: Config, tell: Tell, ids: IdSource | None = None) -> AsyncIterator[RunningServer]:
+async def everything(config: Config, tell: Tell, ids: ReplyIds | None = None) -> AsyncIterator[RunningServer]:
     """The embedded engine, or the configured one, with the adapter in front of it. Raises: as the functions above; ConfigError."""
     if config.triton is not None and (config.engine_setting or config.engine_log):
         raise ConfigError("engine_setting and engine_log are for the embedded engine; they do nothing with --triton")

@@ -21,6 +21,7 @@ from typing import Any
 
 from adapter.config import Config
 from adapter.errors import BadRequest, Conflict, Gone, NotFound, TooManyRequests
+from adapter.reply import ReplyBook
 from adapter.sampling import SessionSampling
 from adapter.trajectory import Export, Sample, Trajectory
 
@@ -70,6 +71,7 @@ class Session:
     state: SessionState = SessionState.OPEN
     in_flight: set[asyncio.Task[Any]] = field(default_factory=set)
     turns_started: int = 0
+    replies: ReplyBook = field(default_factory=ReplyBook)
 
     @contextmanager
     def turn_in_flight(self, max_turns: int | None) -> Iterator[int]:

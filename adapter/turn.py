@@ -13,18 +13,19 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from adapter.config import Config
 from adapter.errors import BadRequest, NotFound, PromptTooLong, UpstreamFailed, from_engine
-from adapter.ids import IdSource, RandomIds
+from adapter.handles import HandleIds, Handles
+from adapter.ids import ReplyIds
 from adapter.parsing import ParserChoice, Pipeline, PipelineOptions, choose_parsers
-from adapter.protocols.base import WireProtocol
 from adapter.protocols.common import manager_message
+from adapter.protocols.folding import folded
 from adapter.render.prompt import Prompt, Renderer
 from adapter.sampling import EffectiveSampling, effective_sampling
 from adapter.sessions import Session
@@ -47,12 +48,12 @@ class TurnServices:
     engine: Engine
     renderer: Renderer
     parsers: ParserChoice
-    ids: IdSource = field(default_factory=RandomIds)
+    ids: ReplyIds
 
     @classmethod
-    def build(cls, config: Config, engine: Engine, renderer: Renderer, ids: IdSource | None = None) -> TurnServices:
+    def build(cls, config: Config, engine: Engine, renderer: Renderer, ids: ReplyIds | None = None) -> TurnServices:
         parsers = choose_parsers(renderer.template.source, config.tool_parser, config.reasoning_parser)
-        return cls(config, engine, renderer, parsers, ids or RandomIds())
+        return cls(config, engine, renderer, parsers, ids or HandleIds(Handles()))
 
     @property
     def context_tokens(self) -> int:
@@ -71,14 +72,13 @@ class TurnOutcome:
 async def count_prompt_tokens(services: TurnServices, request: ChatRequest) -> int:
     """The exact length of the prompt that ``request`` would send. Raises: BadRequest, NotFound."""
     check_model(services.config, request)
-    return int((await _render(services.renderer, request)).ids.size)
+    return int((await _render(services.renderer, folded(request))).ids.size)
 
 
-async def prepare_turn(
-    services: TurnServices, session: Session, number: int, protocol: WireProtocol, request: ChatRequest
-) -> Turn:
+async def prepare_turn(services: TurnServices, session: Session, number: int, request: ChatRequest) -> Turn:
     """Everything that can be refused before the engine is asked. Raises: AdapterError."""
     check_model(services.config, request)
+    request = folded(request)
     sampling = effective_sampling(services.config, session.settings.sampling, request, secrets.randbits(63))
     prompt = await _render(services.renderer, request)
     context = min(session.settings.max_context_tokens or services.context_tokens, services.context_tokens)
@@ -99,7 +99,7 @@ async def prepare_turn(
         session=session.sid,
         turn=number,
     )
-    return Turn(services, session, protocol, request, prompt, generate, sampling)
+    return Turn(services, session, request, prompt, generate, sampling)
 
 
 class Turn:
@@ -109,18 +109,18 @@ class Turn:
         self,
         services: TurnServices,
         session: Session,
-        protocol: WireProtocol,
         request: ChatRequest,
         prompt: Prompt,
         generate: GenerateRequest,
         sampling: EffectiveSampling,
     ) -> None:
         self.session = session
-        self.protocol = protocol
         self.request = request
         self.prompt_ids = prompt.ids
         self.sampling = sampling
         self.number = generate.turn
+        self.ids = services.ids.for_turn(session.sid, generate.turn)
+        """The source of the ids in this reply."""
         self.outcome: TurnOutcome | None = None
         self._services = services
         self._generate = generate
@@ -137,13 +137,13 @@ class Turn:
             ),
         )
 
-    async def events(self) -> AsyncIterator[list[ReplyEvent]]:
+    async def events(self) -> AsyncGenerator[list[ReplyEvent], None]:
         """Batches of reply events as tokens arrive; the turn is committed when the last batch is given.
 
         Raises: AdapterError, if the engine fails; nothing is recorded then.
         """
         try:
-            async with aclosing(self._services.engine.generate(self._generate)) as chunks:  # type: ignore[type-var]
+            async with aclosing(self._services.engine.generate(self._generate)) as chunks:
                 async for chunk in chunks:
                     self._chunks.append(chunk)
                     events = self._pipeline.feed(chunk.ids)

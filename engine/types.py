@@ -6,7 +6,7 @@ never written to after they were made.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -116,7 +116,7 @@ class Engine(Protocol):
     @property
     def info(self) -> EngineInfo: ...
 
-    def generate(self, request: GenerateRequest) -> AsyncIterator[TokenChunk]:
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
         """Chunks until the one with ``finished``. Closing the iterator early cancels the generation.
 
         Raises: EngineError (see ``engine.errors``).

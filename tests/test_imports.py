@@ -30,6 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.errors",
         "adapter.config",
         "adapter.ids",
+        "adapter.handles",
         "adapter.logs",
     ),
     (
@@ -41,7 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.sampling",
     ),
     ("engine", "adapter.storage"),
-    ("adapter.sessions", "adapter.turn"),
+    ("adapter.reply", "adapter.sessions", "adapter.turn"),
     ("adapter.http",),
     ("adapter.workers",),
     ("adapter.cli", "adapter.options", "adapter.serving", "adapter.demo", "adapter.views", "adapter.doctor"),

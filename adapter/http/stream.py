@@ -1,148 +1,87 @@
-"""One reply over HTTP: as a stream of server-sent events, or whole.
+"""A reply over HTTP: as a stream of server-sent events, or whole.
 
-Before the headers, a stream waits a short while for the first token, so that an engine that is down or refuses is a plain
-error. Afterwards an error is an event and the connection is cut without the chunked encoding's end: nothing of a failed reply looks
+Before the headers, a stream waits a short while for the first token, so that an engine that is down or refuses is a plain error.
+Afterwards an error is an event and the connection is cut without the chunked encoding's end: nothing of a failed reply looks
 complete.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from urllib.parse import quote
 
 from aiohttp import web
 
+from adapter.config import Config
 from adapter.errors import AdapterError
-from adapter.http.failures import ServerFault
-from adapter.ids import IdSource
 from adapter.logs import event
-from adapter.protocols.base import ReplyStream
-from adapter.protocols.common import dump_json
-from adapter.turn import Turn
-from adapter.types import ReplyEvent
+from adapter.reply import LiveReply, ReplyState
 
 logger = logging.getLogger("rollserve.http")
 
-
-async def whole_reply(turn: Turn, *, model: str, reply_id: str, ids: IdSource, created: int) -> web.Response:
-    """Run the turn to its end and answer with one JSON body. Raises: AdapterError."""
-    async with aclosing(turn.events()) as batches:  # type: ignore[type-var]
-        async for _ in batches:
-            pass
-    outcome = turn.outcome
-    assert outcome is not None
-    reply = turn.protocol.reply(outcome.parsed, outcome.reason, ids)
-    body = turn.protocol.render_body(reply, reply_id=reply_id, model=model, usage=outcome.usage, created=created)
-    return web.Response(body=dump_json(body), content_type="application/json", headers=debug_headers(turn))
+START_PIECES = 1
+"""The first piece of a stream is its start, there before the engine has answered."""
 
 
-class StreamedReply:
-    """One streamed reply: the engine's batches become frames, each batch one write."""
+async def write_whole(reply: LiveReply) -> web.Response:
+    """The reply as one JSON body. Raises: AdapterError, if it failed."""
+    while reply.open:
+        await reply.more(len(reply.pieces))
+    if reply.error is not None:
+        raise reply.error
+    # Handing the body to the server is the last that can be seen here; a client that left meanwhile has cancelled this handler.
+    reply.delivered()
+    return web.Response(body=reply.pieces[-1], content_type="application/json", headers=reply.headers)
 
-    def __init__(
-        self, request: web.Request, turn: Turn, frames: ReplyStream, *, first_event_wait_s: float, keepalive_s: float
-    ) -> None:
+
+class EventStream:
+    """One connection that follows one reply."""
+
+    def __init__(self, request: web.Request, reply: LiveReply, config: Config) -> None:
         self._request = request
-        self._turn = turn
-        self._frames = frames
-        self._first_event_wait_s = first_event_wait_s
-        self._keepalive_s = keepalive_s
-        self._response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache", **debug_headers(turn)}
-        )
-        self._last_write = 0.0
+        self._reply = reply
+        self._config = config
+        self._cursor = 0
 
     async def run(self) -> web.StreamResponse:
         """Raises: AdapterError, as long as no headers were sent."""
-        async with aclosing(self._turn.events()) as batches, self._first_batch(batches) as first:  # type: ignore[type-var]
-            await self._response.prepare(self._request)
-            await self._write(self._frames.start(int(self._turn.prompt_ids.size)))
-            async with self._keepalives():
-                await self._follow(first, batches)
-        return self._response
+        await self._until_worth_headers()
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache", **self._reply.headers}
+        )
+        await response.prepare(self._request)
+        while True:
+            await self._write_pieces(response)
+            if not self._reply.open and self._cursor == len(self._reply.pieces):
+                break
+            if not await self._reply.more(self._cursor, self._config.keepalive_s):
+                await response.write(self._reply.keepalive)
+        if self._reply.error is None:
+            self._reply.delivered()
+        else:
+            await self._fail(response, self._reply.error)
+        return response
 
-    @asynccontextmanager
-    async def _first_batch(
-        self, batches: AsyncIterator[list[ReplyEvent]]
-    ) -> AsyncIterator[asyncio.Task[list[ReplyEvent]]]:
-        """The first batch as a task that has ended or has had its time."""
+    async def _until_worth_headers(self) -> None:
+        """Until the turn is prepared and has its first token, or has had its time for it. Raises: AdapterError."""
+        reply = self._reply
+        while reply.state is ReplyState.PREPARING:
+            await reply.more(len(reply.pieces))
+        await reply.more(START_PIECES, self._config.first_event_wait_s)
+        if reply.error is not None and len(reply.pieces) <= START_PIECES:
+            raise reply.error
 
-        async def next_batch() -> list[ReplyEvent]:
-            return await anext(batches)
+    async def _write_pieces(self, response: web.StreamResponse) -> None:
+        """Everything that came since the last write, in one: a slow reader gets fewer, larger writes."""
+        pieces = self._reply.pieces[self._cursor :]
+        self._cursor += len(pieces)
+        if pieces:
+            await response.write(b"".join(pieces))
 
-        first = asyncio.create_task(next_batch())
-        try:
-            await asyncio.wait({first}, timeout=self._first_event_wait_s)
-            if first.done():
-                first.result()
-            yield first
-        finally:
-            if not first.done():
-                first.cancel()
-                await asyncio.wait({first})
-
-    async def _follow(self, first: asyncio.Task[list[ReplyEvent]], batches: AsyncIterator[list[ReplyEvent]]) -> None:
-        try:
-            await self._write_batch(await first)
-            async for batch in batches:
-                await self._write_batch(batch)
-        except ConnectionResetError:
-            raise
-        except AdapterError as error:
-            await self._fail(error)
-        except Exception:
-            logger.exception("fault", extra={"fields": {"sid": self._turn.session.sid, "turn": self._turn.number}})
-            await self._fail(ServerFault("internal error; the server's log has the details"))
-
-    async def _write_batch(self, batch: list[ReplyEvent]) -> None:
-        frames = self._frames.events(batch)
-        outcome = self._turn.outcome
-        if outcome is not None:
-            frames += self._frames.finish(outcome.parsed, outcome.reason, outcome.usage)
-        if frames:
-            await self._write(frames)
-
-    async def _fail(self, error: AdapterError) -> None:
+    async def _fail(self, response: web.StreamResponse, error: AdapterError) -> None:
         event(
-            logger, logging.WARNING, "stream_failed", sid=self._turn.session.sid, turn=self._turn.number,
-            status=error.status, message=str(error),
-        )  # fmt: skip
-        self._response.force_close()
-        await self._write(self._frames.error(error))
+            logger, logging.WARNING, "stream_failed", path=self._request.path, status=error.status, message=str(error)
+        )
+        response.force_close()
+        await response.write(self._reply.error_piece())
         if self._request.transport is not None:
             self._request.transport.close()
-
-    async def _write(self, frames: bytes) -> None:
-        self._last_write = asyncio.get_running_loop().time()
-        await self._response.write(frames)
-
-    @asynccontextmanager
-    async def _keepalives(self) -> AsyncIterator[None]:
-        """Signs of life while the engine is silent, from a task of their own: the path of a token pays nothing for them."""
-        task = asyncio.create_task(self._keep_alive())
-        try:
-            yield
-        finally:
-            task.cancel()
-
-    async def _keep_alive(self) -> None:
-        clock = asyncio.get_running_loop().time
-        while self._turn.outcome is None:
-            silent_for = clock() - self._last_write
-            if silent_for >= self._keepalive_s:
-                await self._write(self._frames.keepalive())
-                silent_for = 0.0
-            await asyncio.sleep(self._keepalive_s - silent_for)
-
-
-def debug_headers(turn: Turn) -> dict[str, str]:
-    """Which session and turn this was, what the session's pinned values replaced, which fields had no effect."""
-    headers = {"x-rollserve-session": quote(turn.session.sid), "x-rollserve-turn": str(turn.number)}
-    if turn.sampling.overridden:
-        headers["x-rollserve-pinned"] = ",".join(turn.sampling.overridden)
-    if turn.request.unused_fields:
-        headers["x-rollserve-unused-fields"] = quote(",".join(turn.request.unused_fields), safe=",._-[]")
-    return headers

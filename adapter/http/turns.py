@@ -5,19 +5,25 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from contextlib import aclosing
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from aiohttp import web
 
+from adapter.errors import AdapterError
 from adapter.http.bodies import read_json_object
-from adapter.http.failures import Handler
+from adapter.http.failures import Handler, ServerFault
 from adapter.http.session_name import session_of
 from adapter.http.state import PROTOCOL, STATE
-from adapter.http.stream import StreamedReply, whole_reply
+from adapter.http.stream import EventStream, write_whole
 from adapter.logs import event
 from adapter.protocols.base import WireProtocol
-from adapter.turn import Turn, check_model, count_prompt_tokens, prepare_turn
+from adapter.protocols.common import dump_json
+from adapter.reply import LiveReply
+from adapter.sessions import Session
+from adapter.turn import Turn, TurnServices, check_model, count_prompt_tokens, prepare_turn
 from adapter.types import ChatRequest
 
 logger = logging.getLogger("rollserve.turn")
@@ -33,28 +39,71 @@ def turn_handler(protocol: WireProtocol) -> Handler:
         state = request.app[STATE]
         check_model(state.services.config, chat)
         session = session_of(request, state.sessions, protocol, body)
-        with session.turn_in_flight(state.services.config.max_turns) as number:
-            turn = await prepare_turn(state.services, session, number, protocol, chat)
-            response = await _reply(request, turn)
-            _log_turn(turn)
-            return response
+        key = request.headers.get("Idempotency-Key")
+        reply = session.replies.find(protocol.name, body, key, is_retry=_is_retry(request))
+        if reply is None:
+            reply = LiveReply(protocol.name, body, key)
+            session.replies.add(reply)
+            reply.start(_ReplyMaker(state.services, session, protocol, chat).make)
+        with reply.reader():
+            if not chat.stream:
+                return await write_whole(reply)
+            return await EventStream(request, reply, state.services.config).run()
 
     return handle
 
 
-async def _reply(request: web.Request, turn: Turn) -> web.StreamResponse:
-    services = request.app[STATE].services
-    model = turn.request.model or services.config.served_model_name
-    reply_id = turn.protocol.new_reply_id(services.ids)
-    created = int(time.time())
-    if not turn.request.stream:
-        return await whole_reply(turn, model=model, reply_id=reply_id, ids=services.ids, created=created)
-    frames = turn.protocol.stream(turn.request, reply_id=reply_id, model=model, ids=services.ids, created=created)
-    config = services.config
-    reply = StreamedReply(
-        request, turn, frames, first_event_wait_s=config.first_event_wait_s, keepalive_s=config.keepalive_s
-    )
-    return await reply.run()
+class _ReplyMaker:
+    """Runs one turn and appends what goes on the wire to its reply."""
+
+    def __init__(self, services: TurnServices, session: Session, protocol: WireProtocol, chat: ChatRequest) -> None:
+        self._services = services
+        self._session = session
+        self._protocol = protocol
+        self._chat = chat
+        self._model = chat.model or services.config.served_model_name
+        self._reply_id = protocol.new_reply_id(services.ids)
+        self._created = int(time.time())
+
+    async def make(self, reply: LiveReply) -> None:
+        """The work of the reply's task. Raises: AdapterError."""
+        try:
+            with self._session.turn_in_flight(self._services.config.max_turns) as number:
+                turn = await prepare_turn(self._services, self._session, number, self._chat)
+                await (self._stream(turn, reply) if self._chat.stream else self._whole(turn, reply))
+                _log_turn(self._protocol.name, turn)
+        except AdapterError:
+            raise
+        except Exception as error:
+            logger.exception("fault", extra={"fields": {"sid": self._session.sid}})
+            raise ServerFault("internal error; the server's log has the details") from error
+
+    async def _stream(self, turn: Turn, reply: LiveReply) -> None:
+        frames = self._protocol.stream(
+            self._chat, reply_id=self._reply_id, model=self._model, ids=turn.ids, created=self._created
+        )
+        reply.begin(_debug_headers(turn), keepalive=frames.keepalive(), render_error=frames.error)
+        reply.append(frames.start(int(turn.prompt_ids.size)))
+        async with aclosing(turn.events()) as batches:
+            async for batch in batches:
+                outcome = turn.outcome
+                if outcome is None:
+                    reply.append(frames.events(batch))
+                else:
+                    reply.commit(frames.events(batch) + frames.finish(outcome.parsed, outcome.reason, outcome.usage))
+
+    async def _whole(self, turn: Turn, reply: LiveReply) -> None:
+        reply.begin(_debug_headers(turn))
+        async with aclosing(turn.events()) as batches:
+            async for _ in batches:
+                pass
+        outcome = turn.outcome
+        assert outcome is not None
+        made = self._protocol.reply(outcome.parsed, outcome.reason, turn.ids)
+        body = self._protocol.render_body(
+            made, reply_id=self._reply_id, model=self._model, usage=outcome.usage, created=self._created
+        )
+        reply.commit(dump_json(body))
 
 
 def _streamed_by_header(request: web.Request, body: dict[str, Any], chat: ChatRequest) -> ChatRequest:
@@ -64,12 +113,26 @@ def _streamed_by_header(request: web.Request, body: dict[str, Any], chat: ChatRe
     return chat
 
 
-def _log_turn(turn: Turn) -> None:
+def _is_retry(request: web.Request) -> bool:
+    """SDKs count their retries; a first request says 0."""
+    return request.headers.get("x-stainless-retry-count", "0") not in ("", "0")
+
+
+def _debug_headers(turn: Turn) -> dict[str, str]:
+    """Which session and turn this is, what the session's pinned values replaced, which fields had no effect."""
+    headers = {"x-rollserve-session": quote(turn.session.sid), "x-rollserve-turn": str(turn.number)}
+    if turn.sampling.overridden:
+        headers["x-rollserve-pinned"] = ",".join(turn.sampling.overridden)
+    if turn.request.unused_fields:
+        headers["x-rollserve-unused-fields"] = quote(",".join(turn.request.unused_fields), safe=",._-[]")
+    return headers
+
+
+def _log_turn(protocol: str, turn: Turn) -> None:
     outcome = turn.outcome
-    if outcome is None:
-        return  # a stream that failed; that was logged
+    assert outcome is not None
     event(
-        logger, logging.INFO, "turn", sid=turn.session.sid, turn=turn.number, protocol=turn.protocol.name,
+        logger, logging.INFO, "turn", sid=turn.session.sid, turn=turn.number, protocol=protocol,
         input_tokens=outcome.usage.input_tokens, cached_tokens=outcome.usage.cached_tokens,
         output_tokens=outcome.usage.output_tokens, finish_reason=str(outcome.reason),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,7 +42,7 @@ class FakeEngine:
         if self.unavailable is not None:
             raise self.unavailable
 
-    async def generate(self, request: GenerateRequest) -> AsyncIterator[TokenChunk]:
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
         self.requests.append(request)
         answer = self.answers.pop(0)
         ended = False
@@ -50,10 +50,10 @@ class FakeEngine:
             for chunk in self._chunks(answer):
                 if answer.hold is not None and chunk[0] == answer.hold_before:
                     await answer.hold.wait()
+                ended = chunk[1].finished is not None
                 yield chunk[1]
             if answer.error is not None:
                 raise answer.error
-            ended = True
         except EngineError:
             ended = True
             raise

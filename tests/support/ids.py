@@ -8,3 +8,6 @@ class FixedIds:
 
     def new(self, prefix: str, length: int) -> str:
         return prefix + "a" * length
+
+    def for_turn(self, sid: str, turn: int) -> FixedIds:
+        return self

@@ -13,7 +13,7 @@ import aiohttp
 
 from adapter.config import Config
 from adapter.http.state import ServerState
-from adapter.ids import IdSource
+from adapter.ids import ReplyIds
 from adapter.serving import adapter_server, load_renderer
 from tests.support.assets import tokenizer_dir
 from tests.support.triton import running_triton
@@ -36,7 +36,7 @@ class ScriptedServer:
 
 @asynccontextmanager
 async def scripted_server(
-    run_dir: Path, script: dict[str, Any], *, ids: IdSource | None = None, coalesce_ms: str = "20", **settings: Any
+    run_dir: Path, script: dict[str, Any], *, ids: ReplyIds | None = None, coalesce_ms: str = "20", **settings: Any
 ) -> AsyncIterator[ScriptedServer]:
     """``settings`` are fields of ``Config``. The tokenizer is Qwen2.5's."""
     tokenizer = tokenizer_dir("qwen2_5")

@@ -12,7 +12,7 @@ import aiohttp
 from adapter.config import Config
 from adapter.http.server import listening
 from adapter.http.state import ServerState
-from adapter.ids import IdSource
+from adapter.ids import ReplyIds
 from adapter.render.prompt import Renderer
 from adapter.sessions import Sessions
 from adapter.turn import TurnServices
@@ -32,7 +32,7 @@ class TestServer:
 
 @asynccontextmanager
 async def serving(
-    engine: Engine, renderer: Renderer, config: Config | None = None, ids: IdSource | None = None
+    engine: Engine, renderer: Renderer, config: Config | None = None, ids: ReplyIds | None = None
 ) -> AsyncIterator[TestServer]:
     config = dataclasses.replace(config or Config(), port=0)
     services = TurnServices.build(config, engine, renderer, ids)
