@@ -63,6 +63,36 @@ class Normalised:
     original: str
 
 
+class LabelKind(StrEnum):
+    """What an agent asked for; a session's requests are not all turns of its main loop."""
+
+    MAIN = "main"
+    """The agent's own loop."""
+    SUBAGENT = "subagent"
+    """The loop of an agent that another one started."""
+    TITLE = "title"
+    """A name for the conversation."""
+    COMPACTION = "compaction"
+    """A summary that will take the history's place."""
+    MEMORY = "memory"
+    """Notes for later conversations."""
+    COUNT = "count"
+    """A probe: the client wants to know a number, not a reply."""
+    OTHER = "other"
+    """Another side call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Which of a session's agents asked, and what for. ``agent`` and ``parent`` are the client's ids; None is the main agent."""
+
+    kind: LabelKind = LabelKind.MAIN
+    agent: str | None = None
+    parent: str | None = None
+    source: str = "default"
+    """The evidence that decided the kind: ``header:x-openai-subagent``, ``system:opencode-title``."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """One request of a client, whatever its protocol. Fields that the client left out are None or empty."""

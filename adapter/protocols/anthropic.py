@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import orjson
@@ -22,8 +22,8 @@ class AnthropicMessages:
 
     name = "anthropic"
 
-    def parse_request(self, body: Mapping[str, Any]) -> ChatRequest:
-        return parse_messages_request(body)
+    def parse_request(self, body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
+        return parse_messages_request(body, without)
 
     def body_session(self, body: Mapping[str, Any]) -> str | None:
         """``metadata.session_id``, or the ``session_id`` in the JSON text that Claude Code puts into ``metadata.user_id``."""

@@ -1,9 +1,9 @@
 """Anthropic Messages, the request: a body becomes a neutral ``ChatRequest``.
 
 The reference is the official SDK's ``MessageCreateParams``. One user message of the wire may hold tool results and
-text: it becomes its tool messages, in their order, then one user message with the text. ``role: system`` inside the list
-is folded into user messages (``common.fold_system_messages``). Tools are custom tools; a deferred one is rendered like
-any other, a ``tool_reference`` as the name that it refers to.
+text: it becomes its tool messages, in the order of their calls, then one user message with the text. ``role: system`` inside
+the list stays where it is. Tools are custom tools; a deferred one is rendered like any other, a ``tool_reference`` as the name
+that it refers to.
 
 Refused by name, since nothing here can honour it: images, documents and server tools, forced tool choice, one tool call
 at most, structured output, strict tool schemas, continuing a trailing assistant message, server-side edits of the history.
@@ -15,7 +15,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from adapter.errors import BadRequest
-from adapter.protocols.common import assistant_message, fold_system_messages, function_tool, join_parts, tool_call
+from adapter.protocols.common import assistant_message, function_tool, join_parts, tool_call
+from adapter.protocols.history import History
 from adapter.protocols.knobs import (
     FOREIGN_KNOBS,
     SAMPLING_KNOBS,
@@ -26,8 +27,9 @@ from adapter.protocols.knobs import (
     refuse_knobs,
     unused_names,
 )
+from adapter.protocols.normalise import Normaliser
 from adapter.protocols.reading import Fields
-from adapter.types import ChatRequest, Message, Tool
+from adapter.types import ChatRequest, Tool
 
 _REFUSED: Mapping[str, Collection[Any]] = {
     **FOREIGN_KNOBS,
@@ -49,11 +51,12 @@ _HONOURED = SAMPLING_KNOBS | {
 _THINKING_TYPES = ("enabled", "adaptive", "disabled")
 
 
-def parse_messages_request(body: Mapping[str, Any]) -> ChatRequest:
-    """Raises: BadRequest."""
+def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
+    """``without``: rules of ``normalise`` to leave out. Raises: BadRequest."""
     fields = Fields.of_body(body)
     refuse_knobs(fields, _REFUSED)
-    history = _History()
+    normaliser = Normaliser(without)
+    history = _MessagesHistory(normaliser)
     history.read(fields)
     sampling = read_sampling(fields)
     max_tokens = fields.integer_or_none("max_tokens", 1)
@@ -68,26 +71,23 @@ def parse_messages_request(body: Mapping[str, Any]) -> ChatRequest:
         stop=read_stop(fields, "stop_sequences"),
         stream=fields.flag("stream"),
         template_options=_read_template_options(fields, unused),
+        handles=history.handles,
+        normalised=tuple(normaliser.taken),
         unused_fields=tuple(unused),
     )
 
 
-class _History:
-    """Translates the wire's messages, one pass. ``messages`` is the neutral history, ``unused`` what had no effect in it."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.unused: list[str] = []
-        self._call_ids: set[str] = set()
+class _MessagesHistory(History):
+    """Translates the wire's system prompt and messages."""
 
     def read(self, fields: Fields) -> None:
-        self._add_system(_text_blocks(fields, "system"))
+        self._add_system(fields, "system")
         wire = fields.objects("messages")
         if not wire:
             raise fields.wrong("messages", "at least one message is required")
         for message in wire:
             self._read_message(message)
-        fold_system_messages(self.messages)
+        self.end_results()
         if not self.messages:
             raise fields.wrong("messages", "must not be empty")
         if self.messages[-1]["role"] == "assistant":
@@ -105,13 +105,14 @@ class _History:
                 self._read_assistant(message)
             case "system":
                 _require_content(message)
-                self._add_system(_text_blocks(message, "content"))
+                self._add_system(message, "content")
             case _:
                 raise message.wrong("role", "must be user, assistant or system")
 
-    def _add_system(self, text: str) -> None:
+    def _add_system(self, holder: Fields, name: str) -> None:
+        text = join_parts(self._normaliser.system_text(*part) for part in _text_parts(holder, name))
         if text:
-            self.messages.append({"role": "system", "content": text})
+            self.add({"role": "system", "content": text})
 
     def _read_user(self, message: Fields) -> None:
         texts: list[str] = []
@@ -121,21 +122,22 @@ class _History:
                 case "text":
                     texts.append(block.text("text"))
                 case "tool_result":
-                    self.messages.append({"role": "tool", "content": self._read_tool_result(block)})
+                    self._read_tool_result(block)
                     results += 1
                 case other:
                     raise _unsupported(block, other, "user messages")
         if texts:
-            self.messages.append({"role": "user", "content": join_parts(texts)})
+            self.add({"role": "user", "content": join_parts(texts)})
         elif not results:
             raise message.wrong("content", "must not be empty")
 
-    def _read_tool_result(self, block: Fields) -> str:
-        call_id = block.text("tool_use_id")
-        if call_id not in self._call_ids:
-            raise block.wrong("tool_use_id", "no tool_use block before it has this id")
+    def _read_tool_result(self, block: Fields) -> None:
         if block.flag("is_error"):
-            self._note("messages.content.is_error")
+            self.note("messages.content.is_error")
+        if not self.add_result(block.text("tool_use_id"), self._result_text(block), block):
+            raise block.wrong("tool_use_id", "no tool_use block before it has this id")
+
+    def _result_text(self, block: Fields) -> str:
         parts: list[str] = []
         for part in _content(block):
             match part.text("type"):
@@ -151,24 +153,24 @@ class _History:
         texts: list[str] = []
         thoughts: list[str] = []
         calls: list[dict[str, Any]] = []
+        handles: list[str] = []
         for block in _blocks(message):
             match block.text("type"):
                 case "text":
                     texts.append(block.text("text"))
                 case "thinking":
                     thoughts.append(block.text("thinking"))
+                    handles.append(block.text_or_none("signature") or "")
                 case "redacted_thinking":
-                    self._note("messages.content.redacted_thinking")
+                    self.note("messages.content.redacted_thinking")
                 case "tool_use":
-                    self._call_ids.add(block.name_text("id"))
+                    handles.append(block.name_text("id"))
+                    self.add_call(handles[-1])
                     calls.append(tool_call(block.name_text("name"), block.json_object_or_none("input") or {}))
                 case other:
                     raise _unsupported(block, other, "assistant messages")
-        self.messages.append(assistant_message("".join(texts), "".join(thoughts), calls))
-
-    def _note(self, name: str) -> None:
-        if name not in self.unused:
-            self.unused.append(name)
+        issued = [handle for handle in handles if handle]
+        self.add(assistant_message("".join(texts), "".join(thoughts), calls), issued)
 
 
 def _require_content(message: Fields) -> None:
@@ -189,15 +191,15 @@ def _content(holder: Fields) -> list[Fields]:
     return content or []
 
 
-def _text_blocks(holder: Fields, name: str) -> str:
-    """A string or an array of text blocks, as one string; empty if absent."""
+def _text_parts(holder: Fields, name: str) -> list[tuple[str, Fields, str]]:
+    """A string or an array of text blocks: each text, and the object and member that it stands in."""
     content = holder.text_or_objects(name)
     if content is None or isinstance(content, str):
-        return content or ""
+        return [(content, holder, name)] if content else []
     for block in content:
         if block.text("type") != "text":
             raise block.wrong("type", "must be text")
-    return join_parts(block.text("text") for block in content)
+    return [(block.text("text"), block, "text") for block in content]
 
 
 def _unsupported(block: Fields, kind: str, where: str) -> BadRequest:

@@ -6,7 +6,7 @@ look complete: they are sent only after the turn is committed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from adapter.errors import AdapterError
@@ -40,8 +40,12 @@ class WireProtocol(Protocol):
 
     name: str
 
-    def parse_request(self, body: Mapping[str, Any]) -> ChatRequest:
-        """Raises: BadRequest, naming the field as the client wrote it (``messages.0.role``)."""
+    def parse_request(self, body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
+        """The messages as they stand: system messages inside the history are not folded (``folding.folded``).
+
+        ``without`` names optional rules of ``normalise.RULES`` to leave out. Raises: BadRequest, naming the field as the client
+        wrote it (``messages.0.role``).
+        """
         ...
 
     def body_session(self, body: Mapping[str, Any]) -> str | None:

@@ -41,39 +41,6 @@ def function_tool(name: str, description: str, parameters: dict[str, Any]) -> To
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
-def fold_system_messages(messages: list[Message]) -> bool:
-    """Leave at most one system message, at the head, for chat templates that refuse any other. True if something changed.
-
-    A later one becomes a ``<system-reminder>`` part of the nearest user message before it (in a user turn of tool results alone, a
-    user message after them); with no user turn before it, its text is added to the head.
-    """
-    if not any(message["role"] == "system" for message in messages[1:]):
-        return False
-    head: list[str] = []
-    folded: list[Message] = []
-    for message in messages:
-        if message["role"] != "system":
-            folded.append(message)
-        elif not _remind(folded, message["content"]):
-            head.append(message["content"])
-    messages[:] = [{"role": "system", "content": join_parts(head)}, *folded] if head else folded
-    return True
-
-
-def _remind(messages: list[Message], text: str) -> bool:
-    """Add ``text`` to the last user turn of ``messages``; False if there is none."""
-    reminder = f"<system-reminder>\n{text}\n</system-reminder>"
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        if message["role"] == "user":
-            messages[index] = {**message, "content": join_parts((message["content"], reminder))}
-            return True
-        if message["role"] == "tool":
-            messages.insert(index + 1, {"role": "user", "content": reminder})
-            return True
-    return False
-
-
 def manager_message(parsed: ParsedModelOutput) -> Message:
     """The reply as the trajectory keeps it: the same for every protocol, and equal to what the next request replays."""
     return assistant_message(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from adapter.errors import AdapterError
@@ -20,8 +20,8 @@ class OpenAIChat:
 
     name = "openai_chat"
 
-    def parse_request(self, body: Mapping[str, Any]) -> ChatRequest:
-        return parse_chat_request(body)
+    def parse_request(self, body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
+        return parse_chat_request(body, without)
 
     def body_session(self, body: Mapping[str, Any]) -> str | None:
         """``metadata.session_id``, then ``user``."""

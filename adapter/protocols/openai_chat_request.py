@@ -2,7 +2,8 @@
 
 The reference is the official SDK's ``CompletionCreateParams``, plus the extensions of open-source servers:
 ``reasoning_content`` in assistant messages, ``chat_template_kwargs``, ``top_k``, ``min_tokens``, ``repetition_penalty``.
-``developer`` is ``system``, content parts are flattened, call ids are checked and dropped. A call in the history whose
+``developer`` is ``system``, content parts are flattened, results come in the order of their calls, call ids are checked and
+dropped from the messages. A call in the history whose
 arguments are no JSON object keeps them as ``{"_raw_arguments": text}``: the model wrote that call, so the conversation
 must go on.
 
@@ -18,6 +19,7 @@ from typing import Any
 import orjson
 
 from adapter.protocols.common import assistant_message, function_tool, join_parts, tool_call
+from adapter.protocols.history import History
 from adapter.protocols.knobs import (
     FOREIGN_KNOBS,
     SAMPLING_KNOBS,
@@ -28,8 +30,9 @@ from adapter.protocols.knobs import (
     refuse_knobs,
     unused_names,
 )
+from adapter.protocols.normalise import Normaliser
 from adapter.protocols.reading import MAX_DEPTH, Fields, deeper_than
-from adapter.types import ChatRequest, Message, Tool
+from adapter.types import ChatRequest, Tool
 
 _REFUSED: Mapping[str, Collection[Any]] = {
     **FOREIGN_KNOBS,
@@ -52,11 +55,12 @@ _HONOURED = SAMPLING_KNOBS | {
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
-def parse_chat_request(body: Mapping[str, Any]) -> ChatRequest:
-    """Raises: BadRequest."""
+def parse_chat_request(body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
+    """``without``: rules of ``normalise`` to leave out. Raises: BadRequest."""
     fields = Fields.of_body(body)
     refuse_knobs(fields, _REFUSED)
-    history = _History()
+    normaliser = Normaliser(without)
+    history = _ChatHistory(normaliser)
     history.read(fields)
     sampling = read_sampling(fields)
     max_tokens = _read_max_tokens(fields)
@@ -72,6 +76,8 @@ def parse_chat_request(body: Mapping[str, Any]) -> ChatRequest:
         stream=fields.flag("stream"),
         include_usage=stream_options is not None and stream_options.flag("include_usage"),
         template_options=read_template_options(fields),
+        handles=history.handles,
+        normalised=tuple(normaliser.taken),
         unused_fields=(*unused_names(fields, _HONOURED | _REFUSED.keys()), *history.unused),
     )
 
@@ -82,50 +88,58 @@ def _read_max_tokens(fields: Fields) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-class _History:
-    """Translates the wire's messages, one pass. ``messages`` is the neutral history, ``unused`` what had no effect in it."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.unused: list[str] = []
-        self._call_ids: set[str] = set()
+class _ChatHistory(History):
+    """Translates the wire's messages."""
 
     def read(self, fields: Fields) -> None:
         wire = fields.objects("messages")
         if not wire:
             raise fields.wrong("messages", "at least one message is required")
         for message in wire:
-            self.messages.append(self._read_message(message))
+            self._read_message(message)
+        self.end_results()
+        if not self.messages:
+            raise fields.wrong("messages", "must not be empty")
         if any(message.has("name") for message in wire):
-            self.unused.append("messages.name")
+            self.note("messages.name")
 
-    def _read_message(self, message: Fields) -> Message:
+    def _read_message(self, message: Fields) -> None:
         match message.text("role"):
             case "system" | "developer":
-                return {"role": "system", "content": join_parts(_required_texts(message))}
+                self._read_system(message)
             case "user":
-                return {"role": "user", "content": join_parts(_required_texts(message))}
+                self.add({"role": "user", "content": join_parts(_required_texts(message))})
             case "assistant":
-                return self._read_assistant(message)
+                self._read_assistant(message)
             case "tool":
-                if message.text("tool_call_id") not in self._call_ids:
+                text = join_parts(_required_texts(message))
+                if not self.add_result(message.text("tool_call_id"), text, message):
                     raise message.wrong("tool_call_id", "no tool call before it has this id")
-                return {"role": "tool", "content": join_parts(_required_texts(message))}
             case _:
                 raise message.wrong("role", "must be system, developer, user, assistant or tool")
 
-    def _read_assistant(self, message: Fields) -> Message:
+    def _read_system(self, message: Fields) -> None:
+        texts = _required_texts(message)
+        one = isinstance(message.get("content"), str)
+        places = ["content" if one else f"content.{index}.text" for index in range(len(texts))]
+        kept = [self._normaliser.system_text(text, message, place) for text, place in zip(texts, places, strict=True)]
+        if any(kept) or not any(texts):
+            self.add({"role": "system", "content": join_parts(kept)})
+
+    def _read_assistant(self, message: Fields) -> None:
         for name in ("audio", "function_call", "prefix"):
             if message.get(name) not in (None, False):
                 raise message.wrong(name, "is not supported by this server")
         content = "".join(_texts(message)) or message.text_or_none("refusal") or ""
-        calls = [self._read_call(call) for call in message.objects("tool_calls")]
-        return assistant_message(content, message.text_or_none("reasoning_content") or "", calls)
+        wire_calls = message.objects("tool_calls")
+        calls = [self._read_call(call) for call in wire_calls]
+        handles = [call.name_text("id") for call in wire_calls]
+        self.add(assistant_message(content, message.text_or_none("reasoning_content") or "", calls), handles)
 
     def _read_call(self, call: Fields) -> dict[str, Any]:
         if call.text_or_none("type") not in (None, "function"):
             raise call.wrong("type", "must be function")
-        self._call_ids.add(call.name_text("id"))
+        self.add_call(call.name_text("id"))
         function = call.object("function")
         return tool_call(function.name_text("name"), _read_arguments(function))
 

@@ -8,7 +8,6 @@ import pytest
 
 from adapter.errors import BadRequest
 from adapter.protocols.anthropic import AnthropicMessages
-from adapter.protocols.common import fold_system_messages
 from adapter.types import ChatRequest, Message
 
 PROTOCOL = AnthropicMessages()
@@ -68,7 +67,7 @@ def test_a_tool_becomes_a_function() -> None:
     }
 
 
-def test_results_come_before_the_text_of_their_message_and_keep_their_order() -> None:
+def test_results_come_before_the_text_of_their_message_in_the_order_of_their_calls() -> None:
     calls = {"role": "assistant", "content": [{**CALL["content"][0], "id": name} for name in ("t1", "t2")]}  # type: ignore[dict-item]
     answer = {
         "role": "user",
@@ -84,8 +83,8 @@ def test_results_come_before_the_text_of_their_message_and_keep_their_order() ->
         ],
     }
     assert messages_of(HI, calls, answer)[2:] == [
-        {"role": "tool", "content": "b\nc"},
         {"role": "tool", "content": ""},
+        {"role": "tool", "content": "b\nc"},
         {"role": "user", "content": "and now\ngo on"},
     ]
 
@@ -124,38 +123,14 @@ def test_a_tool_reference_is_the_tools_name() -> None:
     }
 
 
-def test_system_entries_inside_the_list_become_reminders() -> None:
-    assert messages_of(HI, {"role": "system", "content": "X"}, {"role": "user", "content": "next"}) == [
-        {"role": "user", "content": "hi\n<system-reminder>\nX\n</system-reminder>"},
-        {"role": "user", "content": "next"},
-    ]
-
-
-def test_a_reminder_after_tool_results_is_a_user_message() -> None:
-    entries = messages_of(HI, CALL, {"role": "user", "content": [RESULT]}, {"role": "system", "content": "X"})
-    assert entries[2:] == [
-        {"role": "tool", "content": "result"},
-        {"role": "user", "content": "<system-reminder>\nX\n</system-reminder>"},
-    ]
-
-
-def test_system_entries_before_any_user_message_go_to_the_system_prompt() -> None:
-    entries = messages_of({"role": "system", "content": "A"}, {"role": "system", "content": "B"}, HI, system="sys")
-    assert entries == [{"role": "system", "content": "sys\nA\nB"}, HI]
-
-
-def test_the_fold_says_whether_it_changed_something() -> None:
-    messages: list[Message] = [
-        {"role": "user", "content": "hello"},
-        {"role": "system", "content": "X"},
-        {"role": "user", "content": "next"},
-    ]
-    assert fold_system_messages(messages)
-    assert [message["role"] for message in messages] == ["user", "user"]
-    assert messages[0]["content"].split("\n")[1] == "<system-reminder>"
-    assert not fold_system_messages(messages)
-    headed: list[Message] = [{"role": "system", "content": "sys"}, {"role": "user", "content": "hello"}]
-    assert not fold_system_messages(headed)
+def test_system_entries_stay_where_they_are() -> None:
+    system = [{"role": "system", "content": text} for text in "ABCD"]
+    entries = messages_of(
+        system[1], HI, CALL, {"role": "user", "content": [RESULT]}, system[2], CALL, system[3], system="A"
+    )
+    assert [message for message in entries if message["role"] == "system"] == system
+    roles = ["system", "system", "user", "assistant", "tool", "system", "assistant", "system"]
+    assert [message["role"] for message in entries] == roles
 
 
 def test_the_body_is_left_as_it_was() -> None:
@@ -286,7 +261,7 @@ def results(*blocks: dict[str, Any]) -> dict[str, Any]:
         ("messages.1.content.0.id", history({**TOOL_USE, "id": ""})),
         ("messages.1.content.1.type", history(TOOL_USE, {"type": "server_tool_use"})),
         ("messages.1", {"messages": [HI, {"role": "assistant", "content": "The answer is ("}]}),
-        ("messages.1", {"messages": [HI, {"role": "assistant", "content": "so"}, {"role": "system", "content": "X"}]}),
+        ("messages.1", {"messages": [HI, {"role": "assistant", "content": "so"}, {"role": "system", "content": ""}]}),
         ("system", {"system": 5}),
         ("system.0.type", {"system": [IMAGE]}),
         ("model", {"model": 5}),

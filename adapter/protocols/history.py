@@ -1,0 +1,67 @@
+"""The neutral history as a protocol reads it: messages, and beside each the ids in it that we may have issued.
+
+Results of tools come in runs, one run after each assistant message with calls; a run is brought into the order of its calls
+(rule ``tool-result-order``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from adapter.protocols.normalise import Normaliser
+from adapter.protocols.reading import Fields
+from adapter.types import Message
+
+
+class History:
+    """Built in one pass. ``unused`` names what had no effect in it."""
+
+    def __init__(self, normaliser: Normaliser) -> None:
+        self.messages: list[Message] = []
+        self.unused: list[str] = []
+        self._normaliser = normaliser
+        self._handles: list[tuple[str, ...]] = []
+        self._calls: dict[str, int] = {}
+        self._call_count = 0
+        self._run: list[tuple[int, str]] = []
+        self._run_first: Fields | None = None
+
+    @property
+    def handles(self) -> tuple[tuple[str, ...], ...]:
+        """``ChatRequest.handles``."""
+        return tuple(self._handles) if any(self._handles) else ()
+
+    def add(self, message: Message, handles: Sequence[str] = ()) -> None:
+        self.end_results()
+        self.messages.append(message)
+        self._handles.append(tuple(handles))
+
+    def add_call(self, call_id: str) -> None:
+        """A tool call of the message that will be added next. An id that came before now means this call."""
+        self._calls[call_id] = self._call_count
+        self._call_count += 1
+
+    def add_result(self, call_id: str, text: str, fields: Fields) -> bool:
+        """A result of a call; False, and nothing is added, if there is no such call."""
+        if call_id not in self._calls:
+            return False
+        if not self._run:
+            self._run_first = fields
+        self._run.append((self._calls[call_id], call_id))
+        self.messages.append({"role": "tool", "content": text})
+        self._handles.append(())
+        return True
+
+    def end_results(self) -> None:
+        """The run of results is complete. Idempotent; to be called once more at the end."""
+        if len(self._run) > 1 and self._run_first is not None:
+            order = self._normaliser.result_order(self._run, self._run_first)
+            if order is not None:
+                results = self.messages[-len(order) :]
+                self.messages[-len(order) :] = [results[index] for index in order]
+        self._run = []
+
+    def note(self, name: str) -> None:
+        """``name`` is a field without effect."""
+        if name not in self.unused:
+            self.unused.append(name)
