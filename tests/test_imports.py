@@ -35,6 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "engine.contract",
+        "adapter.labels",
         "adapter.protocols",
         "adapter.render",
         "adapter.parsing",
@@ -50,7 +51,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 """From the bottom up. A module of ``adapter`` that no entry covers is an error: decide where it belongs."""
 
 PURE = 1
-SANS_IO = ("engine.contract", "adapter.protocols", "adapter.parsing", "adapter.trajectory")
+SANS_IO = ("engine.contract", "adapter.labels", "adapter.protocols", "adapter.parsing", "adapter.trajectory")
 IO_MODULES = ("socket", "asyncio", "time", "subprocess", "http", "aiohttp", "grpc", "threading")
 MAY_IMPORT = {
     "engine": ("engine",),
