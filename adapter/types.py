@@ -238,6 +238,10 @@ class TurnRecord:
     started_at: float = 0.0
     """Unix time, seconds."""
     finished_at: float = 0.0
+    scaffold: tuple[ScaffoldSpan, ...] = ()
+    """Spans over what was rendered last: the whole prompt, or what follows the ids that the trajectory's plan knew."""
+    normalised: tuple[Normalised, ...] = ()
+    label: Label | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prompt_ids", np.asarray(self.prompt_ids, dtype=np.int32))
