@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from adapter.trajectory.ledger import DropReason, Ledger
-from adapter.trajectory.node import Generation, Node
-from adapter.trajectory.rows import split_into_rows
+from adapter.trajectory.filters import ExportFilters, label_of
+from adapter.trajectory.leaves import Leaf, exported_leaves, leaf_indexes
+from adapter.trajectory.ledger import DropReason, Fates, Ledger
+from adapter.trajectory.node import Node
+from adapter.trajectory.rewards import RewardSpec
+from adapter.trajectory.rows import Row, split_into_rows
 from adapter.trajectory.samples import Sample, SampleFields, build_sample
 
 
@@ -20,6 +22,7 @@ class ExportOptions(TypedDict, total=False):
     extra_metadata: dict[str, Any] | None
     max_sample_tokens: int | None
     decode: Callable[[list[int]], str] | None
+    filters: ExportFilters
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +41,58 @@ def export_chains(
     sampled_tokens: int,
     rewritten_tokens: int,
 ) -> Export:
-    """Samples of all chains, a chain being the nodes of one leaf. Raises: LedgerMismatch."""
+    """Samples of all chains, a chain being the nodes of one leaf.
+
+    Raises: LedgerMismatch; BadRequest, if a reward is for a leaf or a turn that is not there.
+    """
+    chains = list(chains)
+    fates = _open_fates(chains, common.filters)
+    RewardSpec.of(common.reward).check(leaf_indexes(chains))
     claimed: set[int] = set()
-    dropped: Counter[str] = Counter({DropReason.REWRITTEN: rewritten_tokens})
     samples: list[Sample] = []
+    for leaf in exported_leaves(chains, common.filters):
+        for row in split_into_rows(leaf.turns, fork_threshold_tokens, claimed, fates):
+            refusal = _refusal(row, leaf, common.filters)
+            if refusal is not None:
+                _give_up(row, refusal, claimed, fates)
+                continue
+            sample = build_sample(row, common, leaf, fates)
+            if sample is not None:
+                samples.append(sample)
+    return Export(samples, _ledger(samples, fates, sampled_tokens, rewritten_tokens))
+
+
+def _open_fates(chains: Iterable[Sequence[Node]], filters: ExportFilters) -> Fates:
+    """Every turn in the tree must get a fate; turns that are left out by label have theirs at once."""
+    fates = Fates()
     for chain in chains:
-        generated = [(node, node.generation) for node in chain if node.generation is not None]
-        rows = split_into_rows((turn for _, turn in generated), fork_threshold_tokens, claimed, dropped)
-        flags = _flags(generated)
-        made = (build_sample(row, common, flags, dropped) for row in rows)
-        samples.extend(sample for sample in made if sample is not None)
+        for node in chain:
+            if node.generation is None:
+                continue
+            fates.meet(node.generation)
+            if filters.drops_label_of(node.generation):
+                fates.drop(node.generation, f"{DropReason.LABEL}:{label_of(node.generation)}")
+    return fates
+
+
+def _refusal(row: Row, leaf: Leaf, filters: ExportFilters) -> DropReason | None:
+    """Why the row must not become a sample at all."""
+    if filters.drop_truncated and leaf.truncated:
+        return DropReason.TRUNCATED
+    return DropReason.STALE if filters.refuses_stale(row.trained_turns()) else None
+
+
+def _give_up(row: Row, reason: DropReason, claimed: set[int], fates: Fates) -> None:
+    """Nothing of the row trains here; its turns may train in a later leaf."""
+    for turn in row.trained_turns():
+        fates.drop(turn, reason)
+        claimed.discard(turn.turn_index)
+
+
+def _ledger(samples: Iterable[Sample], fates: Fates, sampled_tokens: int, rewritten_tokens: int) -> Ledger:
+    dropped = fates.dropped()
+    dropped[DropReason.REWRITTEN] += rewritten_tokens
     trained = sum(sum(sample.loss_mask) for sample in samples)
     ledger = Ledger(sampled_tokens, trained, {str(reason): count for reason, count in sorted(dropped.items()) if count})
     ledger.check()
-    return Export(samples, ledger)
-
-
-def _flags(generated: Sequence[tuple[Node, Generation]]) -> dict[str, bool]:
-    """What the baseline says of a whole chain, in each of its samples."""
-    return {
-        "truncated": bool(generated) and generated[-1][1].finish_reason == "length",
-        "use_tool": any(bool((node.message or {}).get("tool_calls")) for node, _ in generated),
-        "ill_formed": any(turn.ill_formed for _, turn in generated),
-    }
+    return ledger

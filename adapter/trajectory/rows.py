@@ -10,14 +10,13 @@ trains twice.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-from adapter.trajectory.ledger import DropReason
+from adapter.trajectory.ledger import DropReason, Fates
 from adapter.trajectory.node import Generation
 from engine.types import Ids
 
@@ -51,6 +50,10 @@ class Row:
     prompt: Ids
     segments: list[Segment]
 
+    def trained_turns(self) -> list[Generation]:
+        """The turns that train here."""
+        return [segment.turn for segment in self.segments if segment.turn is not None and segment.trained]
+
 
 def continuation(previous: Generation, turn: Generation, fork_threshold_tokens: int) -> Continuation:
     """How ``turn``, whose base is ``previous``, goes on from it."""
@@ -62,12 +65,12 @@ def continuation(previous: Generation, turn: Generation, fork_threshold_tokens: 
 
 
 def split_into_rows(
-    turns: Iterable[Generation], fork_threshold_tokens: int, claimed: set[int], dropped: Counter[str]
+    turns: Iterable[Generation], fork_threshold_tokens: int, claimed: set[int], fates: Fates
 ) -> list[Row]:
     """The rows of one chain of turns, oldest first.
 
-    ``claimed`` holds the indexes of turns that train already and is added to; tokens that stop training are added to
-    ``dropped``.
+    ``claimed`` holds the indexes of turns that train already and is added to; what stops training is dropped in
+    ``fates``.
     """
     rows: list[Row] = []
     previous: Generation | None = None
@@ -80,15 +83,15 @@ def split_into_rows(
         elif how is Continuation.CLEAN:
             rows[-1].segments += [Segment(turn.given), output]
         else:
-            rows[-1].segments += [_realigned(rows[-1].segments.pop(), turn, dropped), output]
+            rows[-1].segments += [_realigned(rows[-1].segments.pop(), turn, fates), output]
         previous = turn
     return rows
 
 
-def _realigned(newest: Segment, turn: Generation, dropped: Counter[str]) -> Segment:
+def _realigned(newest: Segment, turn: Generation, fates: Fates) -> Segment:
     """What ``turn``'s prompt has from the start of the ``newest`` output on."""
-    if newest.trained:
-        dropped[DropReason.REALIGNED] += int(newest.ids.size)
     assert newest.turn is turn.base is not None
+    if newest.trained:
+        fates.drop(turn.base, DropReason.REALIGNED)
     shared = newest.ids[: turn.base_len - turn.base.prompt_len]
     return Segment(np.concatenate([shared, turn.given]))

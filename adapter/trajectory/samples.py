@@ -9,26 +9,31 @@ sample has at least one trained token. ``metadata["turns"]`` says which part of 
     turn_index, finish_reason
     start, end                  [start, end) counts tokens of the response; a cut sample may end within an output
     trained                     false where the turn trains in another sample, or not at all
-    log_prob_mode               what the log probs are the log of; None where it was not recorded, as the next three
-    temperature, top_p, top_k   what was in force
+    reward                      the turn's own, if it was given one
+    log_prob_mode               what the log probs are the log of; None where it was not recorded, as all of the next
+    temperature, top_p, ...     what was in force: the fields of ``engine.types.SamplingParams``
     versions                    [[start, end, weight version], ...], counted as start and end are
+
+``metadata["leaf"]`` is the last turn of the leaf that the sample comes from.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapter.trajectory.ledger import DropReason
+from adapter.trajectory.filters import ExportFilters
+from adapter.trajectory.leaves import Leaf
+from adapter.trajectory.ledger import DropReason, Fates
 from adapter.trajectory.node import Generation
+from adapter.trajectory.rewards import RewardSpec
 from adapter.trajectory.rows import Row, Segment
-from adapter.types import VersionSpan
-from engine.types import LogProbs
+from adapter.types import Sampling, VersionSpan
+from engine.types import LogProbs, SamplingParams
 
 
 @dataclass
@@ -48,6 +53,8 @@ class Sample:
     reward: Any = None
     status: str = "completed"
     metadata: dict[str, Any] = field(default_factory=dict)
+    weight_versions: list[str] = field(default_factory=list)
+    """Of the tokens that train, each once, oldest first."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready if prompt, label, reward and metadata are. Lists are shared, not copied."""
@@ -58,8 +65,9 @@ class Sample:
 class SampleFields:
     """What all samples of an export have in common.
 
-    ``reward`` goes in full to every sample. ``max_sample_tokens`` cuts tokens, mask and log probs; None or 0 means no
-    limit. ``decode`` turns the ids of a response into its text; without it ``response`` stays empty.
+    ``reward`` goes in full to every sample; a ``RewardSpec`` gives rewards to leaves and turns. ``max_sample_tokens``
+    cuts tokens, mask and log probs; None or 0 means no limit. ``decode`` turns the ids of a response into its text;
+    without it ``response`` stays empty. ``filters`` say what must not train.
     """
 
     base_sample: Sample
@@ -67,23 +75,25 @@ class SampleFields:
     extra_metadata: dict[str, Any] | None = None
     max_sample_tokens: int | None = None
     decode: Callable[[list[int]], str] | None = None
+    filters: ExportFilters = field(default_factory=ExportFilters)
 
     def __post_init__(self) -> None:
         if self.max_sample_tokens is not None and self.max_sample_tokens < 0:
             raise ValueError(f"max_sample_tokens is {self.max_sample_tokens}; it counts tokens, 0 means no limit")
 
 
-def build_sample(row: Row, common: SampleFields, flags: dict[str, bool], dropped: Counter[str]) -> Sample | None:
-    """The sample of a row, or None if nothing in it trains. What does not train is added to ``dropped``."""
+def build_sample(row: Row, common: SampleFields, leaf: Leaf, fates: Fates) -> Sample | None:
+    """The sample of a row, or None if nothing in it trains. Every token of the turns that train here gets its fate."""
     prompt_len = int(row.prompt.size)
     whole = sum(int(segment.ids.size) for segment in row.segments)
     kept = max(0, min(whole, (common.max_sample_tokens or prompt_len + whole) - prompt_len))
-    _count_dropped(row, kept, dropped)
-    mask = np.concatenate([_mask(segment) for segment in row.segments])[:kept]
+    placed = _placed(row, kept, common.filters, fates)
+    mask = np.concatenate([each.mask for each in placed])[:kept]
     if not mask.any():
         return None
-    log_probs = np.concatenate([_log_probs(segment) for segment in row.segments])[:kept]
+    log_probs = np.concatenate([each.log_probs for each in placed])[:kept]
     tokens = np.concatenate([row.prompt, *(segment.ids for segment in row.segments)])[: prompt_len + kept].tolist()
+    rewards = RewardSpec.of(common.reward)
     base = common.base_sample
     return Sample(
         index=base.index,
@@ -96,70 +106,98 @@ def build_sample(row: Row, common: SampleFields, flags: dict[str, bool], dropped
         response_length=kept,
         loss_mask=mask.astype(np.uint8).tolist(),
         rollout_log_probs=log_probs.tolist(),
-        reward=common.reward,
-        metadata={**(common.extra_metadata or {}), **flags, "turns": _spans(row, kept)},
+        reward=rewards.of_sample(
+            leaf.index, (each.turn.turn_index for each in placed if each.turn and each.mask.any())
+        ),
+        metadata={
+            **(common.extra_metadata or {}),
+            **leaf.flags,
+            "leaf": leaf.index,
+            "turns": [_span(each, kept, rewards) for each in placed if each.turn is not None and each.start < kept],
+        },
+        weight_versions=_weight_versions(placed),
     )
 
 
-def _trainable(turn: Generation) -> NDArray[np.bool_]:
-    """Which output tokens of a turn may train: bool [N]."""
-    if turn.untrainable is not None:
-        return np.zeros(turn.output.size, np.bool_)
-    if turn.log_probs is None:
-        return np.ones(turn.output.size, np.bool_)
-    return np.isfinite(turn.log_probs)
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A segment at its place: ``start`` counts tokens of the response, ``mask``, bool [N], says which tokens train."""
+
+    segment: Segment
+    start: int
+    mask: NDArray[np.bool_]
+
+    @property
+    def turn(self) -> Generation | None:
+        return self.segment.turn
+
+    @property
+    def log_probs(self) -> LogProbs:
+        """float32 [N], 0.0 where nothing trains."""
+        recorded = None if self.turn is None else self.turn.log_probs
+        if recorded is None:
+            return np.zeros(self.mask.size, np.float32)
+        return np.where(self.mask, recorded, np.float32(0.0))
 
 
-def _mask(segment: Segment) -> NDArray[np.bool_]:
-    if segment.turn is None or not segment.trained:
-        return np.zeros(segment.ids.size, np.bool_)
-    return _trainable(segment.turn)
-
-
-def _log_probs(segment: Segment) -> LogProbs:
-    recorded = None if segment.turn is None else segment.turn.log_probs
-    if recorded is None:
-        return np.zeros(segment.ids.size, np.float32)
-    return np.where(_mask(segment), recorded, np.float32(0.0))
-
-
-def _placed(row: Row) -> Iterator[tuple[int, Generation, bool]]:
-    """Where in the response each turn's output starts, and whether it trains."""
+def _placed(row: Row, kept: int, filters: ExportFilters, fates: Fates) -> list[_Placed]:
+    found: list[_Placed] = []
     start = 0
     for segment in row.segments:
-        if segment.turn is not None:
-            yield start, segment.turn, segment.trained
-        start += int(segment.ids.size)
+        size = int(segment.ids.size)
+        mask = np.zeros(size, np.bool_)
+        if segment.turn is not None and segment.trained:
+            mask = _settle(segment.turn, kept - start, filters, fates)
+        found.append(_Placed(segment, start, mask))
+        start += size
+    return found
 
 
-def _count_dropped(row: Row, kept: int, dropped: Counter[str]) -> None:
-    for start, turn, trained in _placed(row):
-        if trained:
-            trainable = _trainable(turn)
-            dropped[turn.untrainable or DropReason.NON_FINITE] += int((~trainable).sum())
-            dropped[DropReason.CUT] += int(trainable[max(0, kept - start) :].sum())
+def _settle(turn: Generation, room: int, filters: ExportFilters, fates: Fates) -> NDArray[np.bool_]:
+    """Decide about every output token of a turn that trains here, ``room`` tokens of which fit: which train, bool [N]."""
+    mask = np.ones(turn.output.size, np.bool_)
+    beyond = np.arange(turn.output.size) >= room
+    for reason, where in (*filters.refusals(turn), (DropReason.CUT, beyond)):
+        fates.drop(turn, reason, mask & where)
+        mask &= ~where
+    fates.train(turn, mask)
+    return mask
 
 
-def _spans(row: Row, kept: int) -> list[dict[str, Any]]:
-    return [_span(turn, start, kept, trained) for start, turn, trained in _placed(row) if start < kept]
-
-
-def _span(turn: Generation, start: int, kept: int, trained: bool) -> dict[str, Any]:
-    end = min(kept, start + int(turn.output.size))
-    sampling = turn.sampling
+def _span(placed: _Placed, kept: int, rewards: RewardSpec) -> dict[str, Any]:
+    turn = placed.turn
+    assert turn is not None
+    end = min(kept, placed.start + int(turn.output.size))
     return {
         "turn_index": turn.turn_index,
         "finish_reason": turn.finish_reason,
-        "start": start,
+        "start": placed.start,
         "end": end,
-        "trained": bool(trained and _trainable(turn)[: end - start].any()),
-        "log_prob_mode": sampling and str(sampling.log_prob_mode),
-        "temperature": sampling and sampling.params.temperature,
-        "top_p": sampling and sampling.params.top_p,
-        "top_k": sampling and sampling.params.top_k,
-        "versions": [_clipped(span, start, end) for span in turn.versions if start + span.start < end],
+        "trained": bool(placed.mask.any()),
+        "reward": rewards.turn_rewards.get(turn.turn_index),
+        **_sampling(turn.sampling),
+        "versions": [_clipped(span, placed.start, end) for span in turn.versions if placed.start + span.start < end],
     }
+
+
+def _sampling(sampling: Sampling | None) -> dict[str, Any]:
+    names = [each.name for each in fields(SamplingParams)]
+    if sampling is None:
+        return dict.fromkeys(["log_prob_mode", *names])
+    return {"log_prob_mode": str(sampling.log_prob_mode)} | {name: getattr(sampling.params, name) for name in names}
 
 
 def _clipped(span: VersionSpan, start: int, end: int) -> list[int]:
     return [start + span.start, min(end, start + span.end), span.version]
+
+
+def _weight_versions(placed: Iterable[_Placed]) -> list[str]:
+    """Versions that sampled a token which trains here, oldest first."""
+    found = {
+        span.version
+        for each in placed
+        if each.turn is not None
+        for span in each.turn.versions
+        if each.mask[span.start : span.end].any()
+    }
+    return [str(version) for version in sorted(found)]

@@ -82,6 +82,7 @@ def test_base_sample_and_metadata_are_carried_over() -> None:
         "truncated": False,
         "use_tool": False,
         "ill_formed": False,
+        "leaf": 1,
     }
     assert mine == {"sid": "demo", "truncated": "mine is overwritten"}
     assert base.tokens == [] and base.metadata == {}
@@ -131,7 +132,7 @@ def test_tool_calls_of_foreign_messages_are_no_tool_use() -> None:
     assert flags(export(trajectory)) == [(False, False, False)]
 
 
-SAMPLING = Sampling(SamplingParams(temperature=0.75, top_p=0.5, top_k=20), 100, LogProbMode.RAW)
+SAMPLING = Sampling(SamplingParams(temperature=0.75, top_p=0.5, top_k=20, seed=2**63), 100, LogProbMode.RAW)
 
 
 def test_spans_say_whose_tokens_they_are() -> None:
@@ -139,13 +140,24 @@ def test_spans_say_whose_tokens_they_are() -> None:
     record(trajectory, "s10 u20 -> a30", sampling=SAMPLING, versions=(VersionSpan(0, 1, 4), VersionSpan(1, 2, 5)))
     record(trajectory, "s10 u20 a30 t40 -> a31 !length; s10 u20 a30 t41 -> a32", versions=(VersionSpan(0, 2, 5),))
     first, second = export(trajectory).samples
-    in_force = {"log_prob_mode": "raw", "temperature": 0.75, "top_p": 0.5, "top_k": 20}
+    in_force = {
+        "log_prob_mode": "raw",
+        "temperature": 0.75,
+        "top_p": 0.5,
+        "top_k": 20,
+        "seed": 2**63,
+        "min_tokens": 0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+    }
     unknown = dict.fromkeys(in_force)
     a30 = {
         "turn_index": 1,
         "start": 0,
         "end": 2,
         "finish_reason": "stop",
+        "reward": None,
         "versions": [[0, 1, 4], [1, 2, 5]],
         **in_force,
     }
@@ -158,11 +170,14 @@ def test_spans_say_whose_tokens_they_are() -> None:
             "finish_reason": "length",
             "versions": [[6, 8, 5]],
             "trained": True,
+            "reward": None,
             **unknown,
         },
     ]
     assert second.metadata["turns"][0] == {**a30, "trained": False}
     assert [span["turn_index"] for span in second.metadata["turns"]] == [1, 3]
+    assert (first.metadata["leaf"], second.metadata["leaf"]) == (2, 3)
+    assert (first.weight_versions, second.weight_versions) == (["4", "5"], ["5"])
 
 
 def test_an_output_that_was_realigned_has_no_span() -> None:
@@ -179,7 +194,7 @@ def test_samples_are_json_ready() -> None:
         assert json.loads(json.dumps(as_dict)) == as_dict
         assert list(as_dict) == [
             "index", "group_index", "rollout_id", "prompt", "label", "tokens", "response", "response_length",
-            "loss_mask", "rollout_log_probs", "reward", "status", "metadata",
+            "loss_mask", "rollout_log_probs", "reward", "status", "metadata", "weight_versions",
         ]  # fmt: skip
     assert json.loads(json.dumps(made.ledger.to_dict())) == {"sampled": 6, "trained": 6, "dropped": {}}
 

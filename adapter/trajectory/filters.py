@@ -1,0 +1,136 @@
+"""What an export leaves out on purpose: auxiliary calls, tokens of old weights, samples that broke off.
+
+What a filter leaves out stays in samples as context wherever later turns build on it; only its training stops, and the
+ledger says so. A turn that is left out together with one leaf's sample trains in the next leaf that holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapter.errors import BadRequest
+from adapter.trajectory.ledger import DropReason
+from adapter.trajectory.node import Generation
+
+AUXILIARY_LABELS = ("title", "compaction", "memory", "count")
+"""Labels of the calls that agent CLIs make beside their work."""
+
+
+class StaleScope(StrEnum):
+    """What is left out where tokens are stale."""
+
+    TOKENS = "tokens"
+    """These tokens."""
+    SAMPLES = "samples"
+    """Every sample in which one of them would train."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFilters:
+    """Which sampled tokens must not train. The defaults leave nothing out. Raises: BadRequest, naming the field."""
+
+    drop_labels: frozenset[str] = frozenset()
+    """Turns with one of these labels do not train; branches that end in them are not exported for their sake."""
+    max_staleness: int | None = None
+    """A token is stale if its weight version is older than ``current_version`` by more than this; None is no limit.
+    A token whose version was not recorded is stale under any limit."""
+    current_version: int | None = None
+    """The weight version that the trainer holds."""
+    stale: StaleScope = StaleScope.TOKENS
+    drop_truncated: bool = False
+    """Leave out samples with the flag ``truncated``: the last turn of their leaf ended at the token limit."""
+
+    def __post_init__(self) -> None:
+        if self.max_staleness is not None and self.current_version is None:
+            raise BadRequest(
+                "filters.max_staleness needs filters.current_version to count from", field="filters.current_version"
+            )
+
+    @classmethod
+    def parse(cls, document: Any, current_version: int | None = None) -> ExportFilters:
+        """Read the JSON object of a request; ``current_version`` stands in where it names none.
+
+        Raises: BadRequest, naming the field.
+        """
+        if document is None:
+            return cls()
+        if not isinstance(document, Mapping):
+            raise BadRequest("filters must be an object", field="filters")
+        for name in document:
+            if name not in cls.__dataclass_fields__:
+                known = ", ".join(cls.__dataclass_fields__)
+                raise BadRequest(f"unknown field filters.{name}; known are {known}", field=f"filters.{name}")
+        named_version = _count(document, "current_version")
+        return cls(
+            drop_labels=_labels(document.get("drop_labels", ())),
+            max_staleness=_count(document, "max_staleness"),
+            current_version=current_version if named_version is None else named_version,
+            stale=_scope(document.get("stale", StaleScope.TOKENS)),
+            drop_truncated=_flag(document, "drop_truncated"),
+        )
+
+    def drops_label_of(self, turn: Generation) -> bool:
+        """Whether the turn's label keeps it from training."""
+        return label_of(turn) in self.drop_labels
+
+    def refusals(self, turn: Generation) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+        """Reasons why output tokens of a turn do not train, each with where: bool [N]. The first reason counts."""
+        everywhere = np.ones(turn.output.size, np.bool_)
+        if turn.untrainable is not None:
+            yield turn.untrainable, everywhere
+        if self.drops_label_of(turn):
+            yield f"{DropReason.LABEL}:{label_of(turn)}", everywhere
+        if turn.log_probs is not None:
+            yield DropReason.NON_FINITE, ~np.isfinite(turn.log_probs)
+        if self.stale is StaleScope.TOKENS:
+            yield DropReason.STALE, self.stale_tokens(turn)
+
+    def refuses_stale(self, turns: Iterable[Generation]) -> bool:
+        """Whether a sample in which ``turns`` would train is left out as a whole."""
+        return self.stale is StaleScope.SAMPLES and any(self.stale_tokens(turn).any() for turn in turns)
+
+    def stale_tokens(self, turn: Generation) -> NDArray[np.bool_]:
+        """Which output tokens are stale: bool [N]."""
+        if self.max_staleness is None or self.current_version is None:
+            return np.zeros(turn.output.size, np.bool_)
+        stale = np.ones(turn.output.size, np.bool_)
+        for span in turn.versions:
+            stale[span.start : span.end] = span.version < self.current_version - self.max_staleness
+        return stale
+
+
+def label_of(turn: Generation) -> str | None:
+    """What kind of call the turn was, where the record says so."""
+    return getattr(turn, "label", None)
+
+
+def _labels(value: Any) -> frozenset[str]:
+    if not isinstance(value, list | tuple) or not all(isinstance(label, str) for label in value):
+        raise BadRequest("filters.drop_labels must be a list of labels", field="filters.drop_labels")
+    return frozenset(value)
+
+
+def _count(document: Mapping[str, Any], name: str) -> int | None:
+    value = document.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise BadRequest(f"filters.{name} must be an integer of at least 0", field=f"filters.{name}")
+    return value
+
+
+def _scope(value: Any) -> StaleScope:
+    if value not in list(StaleScope):
+        raise BadRequest(f"filters.stale must be one of {', '.join(StaleScope)}", field="filters.stale")
+    return StaleScope(value)
+
+
+def _flag(document: Mapping[str, Any], name: str) -> bool:
+    value = document.get(name, False)
+    if not isinstance(value, bool):
+        raise BadRequest(f"filters.{name} must be true or false", field=f"filters.{name}")
+    return value
