@@ -4,6 +4,9 @@ node      the two layers: message nodes, and generations that hold the ids
 matching  where a request belongs: pure, gives a frozen plan
 tree      one session: match, commit (the only mutation), paths, export
 rows      chains of turns to rows of tokens: clean, realign, fork, train once
+leaves    what is exported of the tree
+filters   what must not train
+rewards   whose reward is whose
 samples   rows to slime samples
 ledger    sampled == trained + dropped by reason
 export    all of that for one session
@@ -12,17 +15,21 @@ manager   many sessions by id
 
 from adapter.trajectory.errors import LedgerMismatch, TurnRejected
 from adapter.trajectory.export import Export, ExportOptions
+from adapter.trajectory.filters import AUXILIARY_LABELS, ExportFilters, StaleScope
 from adapter.trajectory.ledger import DropReason, Ledger
 from adapter.trajectory.manager import TrajectoryManager
 from adapter.trajectory.matching import Plan
 from adapter.trajectory.node import Generation, Node
+from adapter.trajectory.rewards import RewardSpec
 from adapter.trajectory.samples import Sample
 from adapter.trajectory.tree import PathEntry, Trajectory
 from adapter.types import TurnRecord
 
 __all__ = [
+    "AUXILIARY_LABELS",
     "DropReason",
     "Export",
+    "ExportFilters",
     "ExportOptions",
     "Generation",
     "Ledger",
@@ -30,7 +37,9 @@ __all__ = [
     "Node",
     "PathEntry",
     "Plan",
+    "RewardSpec",
     "Sample",
+    "StaleScope",
     "Trajectory",
     "TrajectoryManager",
     "TurnRecord",

@@ -43,8 +43,9 @@ def export_chains(
 ) -> Export:
     """Samples of all chains, a chain being the nodes of one leaf.
 
-    Raises: LedgerMismatch; BadRequest, if a reward is for a leaf or a turn that is not there.
+    Raises: LedgerMismatch; BadRequest, if a reward is for a leaf or a turn that is not there, or a filter lacks a value.
     """
+    common.filters.check()
     chains = list(chains)
     fates = _open_fates(chains, common.filters)
     RewardSpec.of(common.reward).check(leaf_indexes(chains))

@@ -7,7 +7,7 @@ ledger says so. A turn that is left out together with one leaf's sample trains i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -33,7 +33,7 @@ class StaleScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExportFilters:
-    """Which sampled tokens must not train. The defaults leave nothing out. Raises: BadRequest, naming the field."""
+    """Which sampled tokens must not train. The defaults leave nothing out."""
 
     drop_labels: frozenset[str] = frozenset()
     """Turns with one of these labels do not train; branches that end in them are not exported for their sake."""
@@ -41,23 +41,14 @@ class ExportFilters:
     """A token is stale if its weight version is older than ``current_version`` by more than this; None is no limit.
     A token whose version was not recorded is stale under any limit."""
     current_version: int | None = None
-    """The weight version that the trainer holds."""
+    """The weight version that the trainer holds. A limit needs it; ``at`` fills it in."""
     stale: StaleScope = StaleScope.TOKENS
     drop_truncated: bool = False
     """Leave out samples with the flag ``truncated``: the last turn of their leaf ended at the token limit."""
 
-    def __post_init__(self) -> None:
-        if self.max_staleness is not None and self.current_version is None:
-            raise BadRequest(
-                "filters.max_staleness needs filters.current_version to count from", field="filters.current_version"
-            )
-
     @classmethod
-    def parse(cls, document: Any, current_version: int | None = None) -> ExportFilters:
-        """Read the JSON object of a request; ``current_version`` stands in where it names none.
-
-        Raises: BadRequest, naming the field.
-        """
+    def parse(cls, document: Any) -> ExportFilters:
+        """Read the JSON object of a request. Raises: BadRequest, naming the field."""
         if document is None:
             return cls()
         if not isinstance(document, Mapping):
@@ -66,14 +57,24 @@ class ExportFilters:
             if name not in cls.__dataclass_fields__:
                 known = ", ".join(cls.__dataclass_fields__)
                 raise BadRequest(f"unknown field filters.{name}; known are {known}", field=f"filters.{name}")
-        named_version = _count(document, "current_version")
         return cls(
             drop_labels=_labels(document.get("drop_labels", ())),
             max_staleness=_count(document, "max_staleness"),
-            current_version=current_version if named_version is None else named_version,
+            current_version=_count(document, "current_version"),
             stale=_scope(document.get("stale", StaleScope.TOKENS)),
             drop_truncated=_flag(document, "drop_truncated"),
         )
+
+    def at(self, version: int) -> ExportFilters:
+        """The same filters, ``version`` being the current one if they name none."""
+        return self if self.current_version is not None else replace(self, current_version=version)
+
+    def check(self) -> None:
+        """Raises: BadRequest, if the filters cannot be applied."""
+        if self.max_staleness is not None and self.current_version is None:
+            raise BadRequest(
+                "filters.max_staleness needs filters.current_version to count from", field="filters.current_version"
+            )
 
     def drops_label_of(self, turn: Generation) -> bool:
         """Whether the turn's label keeps it from training."""
@@ -97,8 +98,9 @@ class ExportFilters:
 
     def stale_tokens(self, turn: Generation) -> NDArray[np.bool_]:
         """Which output tokens are stale: bool [N]."""
-        if self.max_staleness is None or self.current_version is None:
+        if self.max_staleness is None:
             return np.zeros(turn.output.size, np.bool_)
+        assert self.current_version is not None
         stale = np.ones(turn.output.size, np.bool_)
         for span in turn.versions:
             stale[span.start : span.end] = span.version < self.current_version - self.max_staleness

@@ -1,0 +1,179 @@
+"""What an export can leave out: the rest stays whole, and the ledger says what went and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.errors import BadRequest
+from adapter.trajectory import ExportFilters, Ledger, StaleScope, Trajectory
+from adapter.types import VersionSpan
+from tests.adapter.trajectory.alphabet import check_samples, export, record
+from tests.adapter.trajectory.test_properties import SESSIONS, UNTIMED, Step, played
+
+
+def versions(*of_tokens: int) -> tuple[VersionSpan, ...]:
+    """A span for each output token."""
+    return tuple(VersionSpan(i, i + 1, version) for i, version in enumerate(of_tokens))
+
+
+def session(*turns: tuple[str, tuple[VersionSpan, ...]]) -> Trajectory:
+    trajectory = Trajectory()
+    for text, spans in turns:
+        record(trajectory, text, versions=spans)
+    return trajectory
+
+
+FORKED = session(
+    ("s10 u20 -> a30", versions(7, 7)),
+    ("s10 u20 a30 t40 -> a31", versions(5, 6)),
+    ("s10 u20 a30 t41 -> a32", versions(7, 7)),
+)
+"""Leaf 2 holds turns 1 and 2, leaf 3 turns 1 and 3."""
+
+
+@pytest.mark.parametrize(
+    ("filters", "samples", "dropped"),
+    [
+        (ExportFilters(), ["P | [30] [5] 4 40 5 3 [31] [5]", "P | 30 5 4 41 5 3 [32] [5]"], {}),
+        (
+            ExportFilters(max_staleness=1, current_version=7),
+            ["P | [30] [5] 4 40 5 3 31 [5]", "P | 30 5 4 41 5 3 [32] [5]"],
+            {"stale": 1},
+        ),
+        (
+            ExportFilters(max_staleness=0, current_version=7),
+            ["P | [30] [5] 4 40 5 3 31 5", "P | 30 5 4 41 5 3 [32] [5]"],
+            {"stale": 2},
+        ),
+        (ExportFilters(max_staleness=0, current_version=8), [], {"stale": 6}),
+        (
+            ExportFilters(max_staleness=2, current_version=7),
+            ["P | [30] [5] 4 40 5 3 [31] [5]", "P | 30 5 4 41 5 3 [32] [5]"],
+            {},
+        ),
+        (
+            ExportFilters(max_staleness=1, current_version=7, stale=StaleScope.SAMPLES),
+            ["P | [30] [5] 4 41 5 3 [32] [5]"],
+            {"stale": 2},
+        ),
+        (ExportFilters(max_staleness=0, current_version=8, stale=StaleScope.SAMPLES), [], {"stale": 6}),
+    ],
+)
+def test_staleness(filters: ExportFilters, samples: list[str], dropped: dict[str, int]) -> None:
+    made = export(FORKED, filters=filters)
+    check_samples(made.samples, samples)
+    assert made.ledger == Ledger(6, 6 - sum(dropped.values()), dropped)
+
+
+def test_a_token_without_a_version_is_stale_under_any_limit() -> None:
+    trajectory = session(("s10 u20 -> a30", ()))
+    assert export(trajectory, filters=ExportFilters(max_staleness=9, current_version=9)).ledger == Ledger(
+        2, 0, {"stale": 2}
+    )
+    assert export(trajectory, filters=ExportFilters(current_version=9)).ledger == Ledger(2, 2, {})
+
+
+def test_weights_newer_than_the_trainers_are_not_stale() -> None:
+    made = export(FORKED, filters=ExportFilters(max_staleness=0, current_version=5))
+    assert made.ledger == Ledger(6, 6, {})
+
+
+def test_a_truncated_leaf_leaves_what_it_shares_to_the_next() -> None:
+    trajectory = session(("s10 u20 -> a30", ()), ("s10 u20 a30 t40 -> a31 !length", ()), ("s10 u20 a30 t41 -> a32", ()))
+    made = export(trajectory, filters=ExportFilters(drop_truncated=True))
+    check_samples(made.samples, ["P | [30] [5] 4 41 5 3 [32] [5]"])
+    assert made.ledger == Ledger(6, 4, {"truncated": 2})
+
+
+def test_a_truncated_turn_that_the_agent_went_on_from_is_no_truncated_leaf() -> None:
+    trajectory = session(("s10 u20 -> a30 !length; s10 u20 a30 t40 -> a31", ()))
+    assert export(trajectory, filters=ExportFilters(drop_truncated=True)).ledger == Ledger(4, 4, {})
+
+
+@UNTIMED
+@given(
+    SESSIONS,
+    st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=8, max_size=8),
+    st.builds(
+        ExportFilters,
+        max_staleness=st.one_of(st.none(), st.integers(0, 3)),
+        current_version=st.just(4),
+        stale=st.sampled_from(StaleScope),
+        drop_truncated=st.booleans(),
+    ),
+    st.one_of(st.none(), st.integers(1, 40)),
+)
+def test_whatever_is_filtered_the_ledger_balances(
+    steps: list[Step], kinds: list[tuple[int, bool]], filters: ExportFilters, limit: int | None
+) -> None:
+    """And what trains is allowed to, once."""
+    trajectory = Trajectory()
+    for drawn, (version, truncated) in zip(played(steps), kinds, strict=False):
+        size = drawn.record.output_ids.size
+        trajectory.record_turn(
+            turn=replace(
+                drawn.record,
+                versions=(VersionSpan(0, size, version),) if size else (),
+                finish_reason="length" if truncated else "stop",
+            ),
+            prompt_messages=drawn.prompt_messages,
+            response_message=drawn.response_message,
+        )
+    made = export(trajectory, filters=filters, max_sample_tokens=limit)
+    trained_turns = [span["turn_index"] for each in made.samples for span in each.metadata["turns"] if span["trained"]]
+    assert len(trained_turns) == len(set(trained_turns))
+    for sample in made.samples:
+        assert not (filters.drop_truncated and sample.metadata["truncated"])
+        for start, end, version in (spans for turn in sample.metadata["turns"] for spans in turn["versions"]):
+            stale = filters.max_staleness is not None and version < 4 - filters.max_staleness
+            assert not (stale and any(sample.loss_mask[start:end]))
+
+
+@pytest.mark.parametrize(
+    ("document", "filters"),
+    [
+        (None, ExportFilters()),
+        ({}, ExportFilters()),
+        ({"drop_labels": ["title", "count"]}, ExportFilters(frozenset({"title", "count"}))),
+        ({"max_staleness": 2, "current_version": 5}, ExportFilters(max_staleness=2, current_version=5)),
+        ({"max_staleness": 2}, ExportFilters(max_staleness=2)),
+        ({"stale": "samples", "drop_truncated": True}, ExportFilters(stale=StaleScope.SAMPLES, drop_truncated=True)),
+    ],
+)
+def test_parse(document: Any, filters: ExportFilters) -> None:
+    assert ExportFilters.parse(document) == filters
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        ([], "filters"),
+        ({"max_stale": 1}, "filters.max_stale"),
+        ({"drop_labels": "title"}, "filters.drop_labels"),
+        ({"drop_labels": [1]}, "filters.drop_labels"),
+        ({"max_staleness": -1}, "filters.max_staleness"),
+        ({"max_staleness": True}, "filters.max_staleness"),
+        ({"current_version": 1.5}, "filters.current_version"),
+        ({"stale": "rows"}, "filters.stale"),
+        ({"stale": []}, "filters.stale"),
+        ({"drop_truncated": 1}, "filters.drop_truncated"),
+    ],
+)
+def test_parse_names_the_wrong_field(document: Any, field: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        ExportFilters.parse(document)
+    assert caught.value.field == field
+
+
+def test_a_limit_counts_from_a_version() -> None:
+    limit = ExportFilters(max_staleness=0)
+    with pytest.raises(BadRequest) as caught:
+        export(FORKED, filters=limit)
+    assert caught.value.field == "filters.current_version"
+    assert export(FORKED, filters=limit.at(7)).ledger.dropped == {"stale": 2}
+    assert limit.at(7).at(8).current_version == 7
