@@ -5,18 +5,18 @@
 A RULE is a REPLY with conditions. The first rule all of whose conditions hold answers the request; ``default`` answers
 where none does, and without it the request fails.
 
-    session        the request's session, exactly session_regex  a regular expression that matches the whole session
-    turn           the request's turn prompt_regex   a regular expression found in the text of the prompt's last
-    ``tail_tokens`` ids, special tokens included times          the rule answers this many requests, then it is as if
-    it were not there
+    session        the request's session, exactly
+    session_regex  a regular expression that matches the whole session
+    turn           the request's turn
+    prompt_regex   a regular expression found in the text of the prompt's last ``tail_tokens`` ids, special tokens included
+    times          the rule answers this many requests, then it is as if it were not there
 
 A REPLY:
 
-    ids | text     one of them: the output ids, or a text for the tokenizer, where special tokens may be spelled. Ids
-    need not
-                   be in the vocabulary: a client has to notice
-    end            true appends the first end id of the request, if it has any log_probs      one number for each id
-    (and for the end id); any number, NaN and Infinity included. Left out: made up,
+    ids | text     one of them: the output ids, or a text for the tokenizer, where special tokens may be spelled. Ids need
+                   not be in the vocabulary: a client has to notice
+    end            true appends the first end id of the request, if it has any
+    log_probs      one number for each id (and for the end id); any number, NaN and Infinity included. Left out: made up,
                    see ``noise``
     finish_reason  what is reported when the reply runs out; "stop" if left out
     fault          {"kind": ..., "after": n, ...}: what goes wrong once n tokens (0 if left out) have come
@@ -34,11 +34,13 @@ Kinds of faults:
 Timing; each can also be given as the model's parameter of that name, which then counts. By default everything is
 instant.
 
-    prefill_tokens_per_s       speed of the prompt's part that is not cached; 0 takes no time time_per_output_token_ms
-    between two tokens jitter                     0 to 1: each such time is scaled by a factor in [1 - jitter, 1 +
-    jitter], given by seed and position slots                      requests at once, others wait in order; 0 is no
-    limit block_size                 cached tokens are counted in whole blocks of so many kv_cache_tokens
-    tokens kept for reuse over all sessions, the least recently used session dropped first
+    prefill_tokens_per_s       speed of the prompt's part that is not cached; 0 takes no time
+    time_per_output_token_ms   between two tokens
+    jitter                     0 to 1: each such time is scaled by a factor in [1 - jitter, 1 + jitter], given by seed and
+                               position
+    slots                      requests at once, others wait in order; 0 is no limit
+    block_size                 cached tokens are counted in whole blocks of so many
+    kv_cache_tokens            tokens kept for reuse over all sessions, the least recently used session dropped first
 """
 
 from __future__ import annotations
