@@ -16,10 +16,11 @@ manager   many sessions by id
 from adapter.trajectory.errors import LedgerMismatch, TurnRejected
 from adapter.trajectory.export import Export, ExportOptions
 from adapter.trajectory.filters import AUXILIARY_LABELS, ExportFilters, StaleScope
+from adapter.trajectory.generation import Generation
 from adapter.trajectory.ledger import DropReason, Ledger
 from adapter.trajectory.manager import TrajectoryManager
 from adapter.trajectory.matching import Plan
-from adapter.trajectory.node import Generation, Node
+from adapter.trajectory.node import Node
 from adapter.trajectory.rewards import RewardSpec
 from adapter.trajectory.samples import Sample
 from adapter.trajectory.tree import PathEntry, Trajectory

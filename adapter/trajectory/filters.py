@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapter.errors import BadRequest
+from adapter.trajectory.generation import Generation
 from adapter.trajectory.ledger import DropReason
-from adapter.trajectory.node import Generation
 
 AUXILIARY_LABELS = ("title", "compaction", "memory", "count")
 """Labels of the calls that agent CLIs make beside their work."""
@@ -109,7 +109,7 @@ class ExportFilters:
 
 def label_of(turn: Generation) -> str | None:
     """What kind of call the turn was, where the record says so."""
-    return getattr(turn, "label", None)
+    return None if turn.label is None else str(turn.label.kind)
 
 
 def _labels(value: Any) -> frozenset[str]:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from adapter.trajectory.filters import ExportFilters
-from adapter.trajectory.node import Generation, Node
+from adapter.trajectory.generation import Generation
+from adapter.trajectory.node import Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapter.trajectory.errors import LedgerMismatch
-from adapter.trajectory.node import Generation
+from adapter.trajectory.generation import Generation
 
 
 class DropReason(StrEnum):

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from adapter.trajectory.node import Generation, Node
+from adapter.trajectory.generation import Generation
+from adapter.trajectory.node import Node
 from adapter.types import Message
 
 

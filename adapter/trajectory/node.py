@@ -1,13 +1,8 @@
 """What a trajectory is made of, in two layers.
 
 A ``Node`` is one message of the conversation tree. Nodes are what an incoming request is matched against; they hold
-no ids. A ``Generation`` is what the engine saw and sampled in one turn; it hangs on the node of the assistant message
-that came of it.
-
-A generation does not repeat the ids of the turn before it. It names that turn as its ``base`` and holds what is new:
-
-    prompt_ids = base.ids()[:base_len] ++ given
-    ids()      = prompt_ids ++ output
+no ids. A ``Generation`` (``generation``) is what the engine saw and sampled in one turn; it hangs on the node of the
+assistant message that came of it.
 
 Both layers point downwards or backwards only (a node to its children, a generation to its base), never in a circle,
 so a finished session is freed as soon as it is let go of, without waiting for the garbage collector.
@@ -15,16 +10,15 @@ so a finished session is freed as soon as it is let go of, without waiting for t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from enum import StrEnum
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from adapter.trajectory.errors import TurnRejected
-from adapter.types import Message, Sampling, TurnRecord, VersionSpan
-from engine.types import Ids, LogProbs
+from adapter.trajectory.generation import Generation
+from adapter.trajectory.likeness import equal
+from adapter.trajectory.reasons import Finding
+from adapter.types import Message
 
 WIDE = 8
 """Children. A node with more of them finds a message by its hash; up to here comparing is cheaper than hashing."""
@@ -34,112 +28,25 @@ HASHED_DEPTH = 32
 
 ROOT_ROLE = ""
 
-_NO_IDS = np.empty(0, np.int32)
 
-_Item = TypeVar("_Item", np.int32, np.float32)
+class Author(StrEnum):
+    """Whose words a message is."""
 
-
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Generation:
-    """One turn of the engine. Arrays are read-only and this object's own: ids int32, log probs float32 or None.
-
-    ``base`` is the generated turn before this one on its path, ``base_len`` the length of the common prefix of
-    ``base.ids()`` and this turn's prompt.
-    """
-
-    turn_index: int
-    """Counted from 1 in its session, in the order of commits."""
-    base: Generation | None = field(repr=False)
-    base_len: int
-    prompt_len: int
-    """Tokens of the prompt."""
-    length: int
-    """Tokens of prompt and output."""
-    given: Ids
-    output: Ids
-    log_probs: LogProbs | None
-    finish_reason: str
-    ill_formed: bool
-    untrainable: str | None
-    versions: tuple[VersionSpan, ...]
-    sampling: Sampling | None
-    cached_tokens: int
-    started_at: float
-    finished_at: float
-
-    @classmethod
-    def record(cls, turn: TurnRecord, base: Generation | None, turn_index: int) -> Generation:
-        """Take a valid turn into the tree, keeping of its prompt what ``base`` does not have already."""
-        base_len = 0 if base is None else shared_prefix(base.ids(), turn.prompt_ids)
-        prompt_len = int(turn.prompt_ids.size)
-        log_probs = turn.output_log_probs
-        return cls(
-            turn_index=turn_index,
-            base=base,
-            base_len=base_len,
-            prompt_len=prompt_len,
-            length=prompt_len + int(turn.output_ids.size),
-            given=_owned(turn.prompt_ids[base_len:]),
-            output=_owned(turn.output_ids),
-            log_probs=None if log_probs is None or not log_probs.size else _owned(log_probs),
-            finish_reason=str(turn.finish_reason),
-            ill_formed=turn.ill_formed,
-            untrainable=turn.untrainable,
-            versions=turn.versions,
-            sampling=turn.sampling,
-            cached_tokens=turn.cached_tokens,
-            started_at=turn.started_at,
-            finished_at=turn.finished_at,
-        )
-
-    def prompt_ids(self) -> Ids:
-        """The prompt as it was sent: int32 [prompt_len], a new array."""
-        return self._prefix(self.prompt_len)
-
-    def ids(self) -> Ids:
-        """Prompt and output: int32 [length], a new array."""
-        return self._prefix(self.length)
-
-    def _prefix(self, end: int) -> Ids:
-        parts: list[Ids] = [_NO_IDS]
-        turn: Generation | None = self
-        while turn is not None and end > 0:
-            if end > turn.prompt_len:
-                parts.append(turn.output[: end - turn.prompt_len])
-            if end > turn.base_len:
-                parts.append(turn.given[: end - turn.base_len])
-                end = turn.base_len
-            turn = turn.base
-        parts.reverse()
-        return np.concatenate(parts)
+    MODEL = "model"
+    """Sampled in this session, at this place or under another head."""
+    CLIENT = "client"
 
 
-def shared_prefix(left: Ids, right: Ids) -> int:
-    """Length of the common prefix."""
-    size = min(left.size, right.size)
-    differing = left[:size] != right[:size]
-    first = int(differing.argmax()) if size else 0
-    return first if size and differing[first] else size
+@dataclass(slots=True, eq=False)
+class Interrupted:
+    """A reply that was cut off before it was complete: not a turn, unless a client replays a part of it."""
 
-
-def check_turn(turn: TurnRecord, *, require_log_probs: bool) -> None:
-    """Refuse a record that contradicts itself.
-
-    Raises: TurnRejected, which names the field: ids that are not one-dimensional, log probs that are not as many as
-    the output ids (none at all is allowed unless they are required), version spans that do not cover the output end
-    to end.
-    """
-    count = turn.output_ids.size
-    log_probs = turn.output_log_probs
-    for name, array in (("prompt_ids", turn.prompt_ids), ("output_ids", turn.output_ids)):
-        if array.ndim != 1:
-            raise TurnRejected(f"{name} has {array.ndim} dimensions, not 1")
-    if log_probs is not None and log_probs.size and log_probs.shape != (count,):
-        raise TurnRejected(f"output_log_probs has shape {log_probs.shape}, but there are {count} output_ids")
-    if require_log_probs and count and (log_probs is None or not log_probs.size):
-        raise TurnRejected(f"output_log_probs is missing for {count} output_ids")
-    if turn.versions and not _covers(turn.versions, count):
-        raise TurnRejected(f"versions do not cover the {count} output_ids end to end: {turn.versions}")
+    turn: Generation
+    """What was sampled; turn index 0."""
+    message: Message
+    """What the client had been given of it."""
+    adopted: Node | None = None
+    """The node of the part that was replayed."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -147,8 +54,8 @@ class Node:
     """One message at its place in the conversation, with what followed it in order of arrival.
 
     ``message`` is None at the root and where a generation produced no message. ``generation`` is set where the
-    message is what the engine generated, and None where a client brought it. Messages are shared by reference: nobody
-    may change one once it is here.
+    message is what the engine generated, and None where a client brought it, or where it is a ``copy``: a reply that was
+    generated under another head. Messages are shared by reference: nobody may change one once it is here.
     """
 
     role: str
@@ -156,6 +63,11 @@ class Node:
     generation: Generation | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     children: list[Node] = field(default_factory=list, repr=False)
+    copy: Generation | None = None
+    interrupted: list[Interrupted] | None = field(default=None, repr=False)
+    """Replies at this place that were cut off and not taken up again."""
+    replayed: Finding | None = None
+    """How the message came back when it last differed."""
     _by_hash: dict[int, list[Node]] | None = field(default=None, repr=False)
 
     @classmethod
@@ -167,14 +79,31 @@ class Node:
     def turn_index(self) -> int | None:
         return None if self.generation is None else self.generation.turn_index
 
+    @property
+    def turn(self) -> Generation | None:
+        """The ids of a reply: generated here, or a copy."""
+        return self.generation or self.copy
+
+    @property
+    def author(self) -> Author:
+        return Author.CLIENT if self.turn is None else Author.MODEL
+
     def find(self, message: Message) -> Node | None:
         """The first child that holds an equal message (``==`` of role and message), if any."""
+        return next(self.find_all(message), None)
+
+    def find_all(self, message: Message) -> Iterator[Node]:
+        """Every child that holds an equal message, in order of arrival."""
         role = message.get("role", ROOT_ROLE)
-        candidates = self.children if self._by_hash is None else self._by_hash.get(message_hash(message), ())
-        for child in candidates:
-            if child.role == role and child.message == message:
-                return child
-        return None
+        candidates: Iterable[Node] = self.children
+        if self._by_hash is not None:
+            candidates = self._by_hash.get(message_hash(message), ())
+        return (child for child in candidates if child.role == role and equal(child.message, message))
+
+    def of_client(self, message: Message) -> Node:
+        """The child that holds an equal message of a client, new if there is none."""
+        found = next((child for child in self.find_all(message) if child.turn is None), None)
+        return found or self.add(Node.of(message))
 
     def add(self, child: Node) -> Node:
         """Append a child; gives the child."""
@@ -208,15 +137,3 @@ def message_hash(value: Any, depth: int = HASHED_DEPTH) -> int:
         return hash(tuple(message_hash(item, depth - 1) for item in value))
     # By the rules of hash(), 1, 1.0 and True agree as they do under ``==``.
     return hash(value) if depth and isinstance(value, Hashable) else 0
-
-
-def _covers(spans: tuple[VersionSpan, ...], count: int) -> bool:
-    edges = [0, *(span.end for span in spans)]
-    return edges[-1] == count and all(span.start == edge < span.end for span, edge in zip(spans, edges, strict=False))
-
-
-def _owned(array: NDArray[_Item]) -> NDArray[_Item]:
-    """A copy that nobody can write to. A view would keep the whole prompt or message buffer behind it alive."""
-    copy = array.copy()
-    copy.flags.writeable = False
-    return copy

@@ -16,8 +16,8 @@ from enum import StrEnum
 
 import numpy as np
 
+from adapter.trajectory.generation import Generation
 from adapter.trajectory.ledger import DropReason, Fates
-from adapter.trajectory.node import Generation
 from engine.types import Ids
 
 

@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapter.trajectory.filters import ExportFilters
+from adapter.trajectory.generation import Generation
 from adapter.trajectory.leaves import Leaf
 from adapter.trajectory.ledger import DropReason, Fates
-from adapter.trajectory.node import Generation
 from adapter.trajectory.rewards import RewardSpec
 from adapter.trajectory.rows import Row, Segment
 from adapter.types import Sampling, VersionSpan

@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from adapter.trajectory.export import Export, ExportOptions, export_chains
+from adapter.trajectory.generation import Generation, check_turn
 from adapter.trajectory.matching import Plan, match
-from adapter.trajectory.node import ROOT_ROLE, Generation, Node, check_turn
+from adapter.trajectory.node import ROOT_ROLE, Node
 from adapter.trajectory.samples import Sample, SampleFields
 from adapter.types import Message, TurnRecord
 
