@@ -36,10 +36,16 @@ class ScriptedServer:
 
 @asynccontextmanager
 async def scripted_server(
-    run_dir: Path, script: dict[str, Any], *, ids: ReplyIds | None = None, coalesce_ms: str = "20", **settings: Any
+    run_dir: Path,
+    script: dict[str, Any],
+    *,
+    tokenizer_name: str = "qwen2_5",
+    ids: ReplyIds | None = None,
+    coalesce_ms: str = "20",
+    **settings: Any,
 ) -> AsyncIterator[ScriptedServer]:
-    """``settings`` are fields of ``Config``. The tokenizer is Qwen2.5's."""
-    tokenizer = tokenizer_dir("qwen2_5")
+    """``settings`` are fields of ``Config``."""
+    tokenizer = tokenizer_dir(tokenizer_name)
     script_file = run_dir / "script.json"
     script_file.write_text(json.dumps(script))
     engine_log = run_dir / "engine.jsonl"
