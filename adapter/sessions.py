@@ -23,7 +23,7 @@ from adapter.config import Config
 from adapter.errors import BadRequest, Conflict, Gone, NotFound, TooManyRequests
 from adapter.reply import ReplyBook
 from adapter.sampling import SessionSampling
-from adapter.trajectory import Export, Sample, Trajectory
+from adapter.trajectory import Export, ExportFilters, RewardSpec, Sample, Trajectory
 
 MAX_NAME_LENGTH = 256
 """Characters. Names come from headers and bodies; API keys, which may serve as names, are shorter."""
@@ -51,7 +51,8 @@ class SessionSettings:
 class FinishRequest:
     """What ``finish`` is given; two finishes are the same when these are equal."""
 
-    reward: Any = None
+    rewards: RewardSpec = field(default_factory=RewardSpec)
+    filters: ExportFilters = field(default_factory=ExportFilters)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     index: int | None = None
     group_index: int | None = None
@@ -188,7 +189,8 @@ class Sessions:
             )
             made = session.trajectory.export(
                 base_sample=base,
-                reward=request.reward,
+                reward=request.rewards,
+                filters=request.filters,
                 extra_metadata={**session.settings.metadata, **request.metadata, "sid": session.sid},
                 max_sample_tokens=request.max_sample_tokens,
                 decode=self._decode,

@@ -13,10 +13,12 @@ from adapter.http.state import STATE
 from adapter.protocols.common import dump_json
 from adapter.sampling import SessionSampling, read_settings
 from adapter.sessions import FinishRequest, Session, SessionSettings
-from adapter.trajectory import Export
+from adapter.trajectory import REWARD_FIELDS, Export, ExportFilters, RewardSpec
 
 _OPEN_FIELDS = frozenset({"sid", "sampling", "max_context_tokens", "max_turns", "metadata"})
-_FINISH_FIELDS = frozenset({"reward", "metadata", "index", "group_index", "prompt", "label", "max_sample_tokens"})
+_FINISH_FIELDS = frozenset(
+    {*REWARD_FIELDS, "filters", "metadata", "index", "group_index", "prompt", "label", "max_sample_tokens"}
+)
 
 
 async def open_session(request: web.Request) -> web.StreamResponse:
@@ -57,7 +59,8 @@ async def finish_session(request: web.Request) -> web.StreamResponse:
     body = await read_json_object(request, optional=True)
     _only(body, _FINISH_FIELDS)
     finish = FinishRequest(
-        reward=_reward(body.get("reward")),
+        rewards=RewardSpec.parse(body),
+        filters=ExportFilters.parse(body.get("filters")),
         metadata=_object(body, "metadata"),
         index=_integer(body, "index"),
         group_index=_integer(body, "group_index"),
@@ -140,10 +143,3 @@ def _sid(body: Mapping[str, Any]) -> str | None:
             "sid must be a non-empty string of letters, digits and -_.~, since it stands in URLs", field="sid"
         )
     return sid
-
-
-def _reward(value: Any) -> Any:
-    """A number, or an object of named rewards, or null."""
-    if value is None or isinstance(value, dict) or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return value
-    raise BadRequest("reward must be a number, an object or null", field="reward")

@@ -21,13 +21,14 @@ from adapter.trajectory.ledger import DropReason, Ledger
 from adapter.trajectory.manager import TrajectoryManager
 from adapter.trajectory.matching import Plan
 from adapter.trajectory.node import Node
-from adapter.trajectory.rewards import RewardSpec
+from adapter.trajectory.rewards import REWARD_FIELDS, RewardSpec
 from adapter.trajectory.samples import Sample
 from adapter.trajectory.tree import PathEntry, Trajectory
 from adapter.types import TurnRecord
 
 __all__ = [
     "AUXILIARY_LABELS",
+    "REWARD_FIELDS",
     "DropReason",
     "Export",
     "ExportFilters",

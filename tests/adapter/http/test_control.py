@@ -193,3 +193,32 @@ async def test_health_and_readiness(serve) -> None:
         status, body = await get(server, "/readyz")
         assert (status, body["reason"]) == (503, "no connection to 127.0.0.1:1")
         assert (await get(server, "/healthz"))[0] == 200
+
+
+async def test_finish_takes_rewards_by_turn_and_filters(serve, encode) -> None:
+    async with serve(FakeEngine([Answer([encode("one")]), Answer([encode("two")])])) as server:
+        await open_session(server, sid="a")
+        await turn(server, "a")
+        await turn(server, "a")
+        status, answer = await finish(server, "a", turn_rewards={"1": 0.25, "2": 0.75})
+        assert status == 200
+        assert [sample["reward"] for sample in answer["samples"]] == [0.25, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"turn_rewards": {"9": 1}}, "turn_rewards.9"),
+        ({"leaf_rewards": {"x": 1}}, "leaf_rewards"),
+        ({"filters": {"surprise": 1}}, "filters.surprise"),
+        ({"filters": {"max_staleness": -1}}, "filters.max_staleness"),
+    ],
+)
+async def test_bad_rewards_and_filters_leave_the_session_open(serve, encode, body, field) -> None:
+    async with serve(FakeEngine([Answer([encode("one")])])) as server:
+        await open_session(server, sid="a")
+        await turn(server, "a")
+        status, answer = await finish(server, "a", **body)
+        assert status == 400
+        assert answer["error"]["field"].startswith(field)
+        assert len((await finish(server, "a"))[1]["samples"]) == 1
