@@ -133,7 +133,7 @@ class Turn:
                 prompt_text=prompt.text,
                 end_ids=services.renderer.end_ids,
                 stop=request.stop,
-                tools=request.tools,
+                tools=(*request.tools, *request.deferred_tools),
             ),
         )
 

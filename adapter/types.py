@@ -99,6 +99,9 @@ class ChatRequest:
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
+    """Rendered at the head of the prompt."""
+    deferred_tools: tuple[Tool, ...] = ()
+    """Can be called too, but are defined by messages; part of no head."""
     model: str | None = None
     max_tokens: int | None = None
     sampling: Mapping[str, float | int] = field(default_factory=dict)

@@ -2,8 +2,7 @@
 
 The reference is the official SDK's ``MessageCreateParams``. One user message of the wire may hold tool results and
 text: it becomes its tool messages, in the order of their calls, then one user message with the text. ``role: system`` inside
-the list stays where it is. Tools are custom tools; a deferred one is rendered like any other, a ``tool_reference`` as the name
-that it refers to.
+the list stays where it is.
 
 Refused by name, since nothing here can honour it: images, documents and server tools, forced tool choice, one tool call
 at most, structured output, strict tool schemas, continuing a trailing assistant message, server-side edits of the history.
@@ -15,7 +14,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from adapter.errors import BadRequest
-from adapter.protocols.common import assistant_message, function_tool, join_parts, tool_call
+from adapter.protocols.anthropic_tools import MessagesTools, read_tools
+from adapter.protocols.common import assistant_message, join_parts, tool_call
 from adapter.protocols.history import History
 from adapter.protocols.knobs import (
     FOREIGN_KNOBS,
@@ -29,7 +29,7 @@ from adapter.protocols.knobs import (
 )
 from adapter.protocols.normalise import Normaliser
 from adapter.protocols.reading import Fields
-from adapter.types import ChatRequest, Tool
+from adapter.types import ChatRequest
 
 _REFUSED: Mapping[str, Collection[Any]] = {
     **FOREIGN_KNOBS,
@@ -56,7 +56,8 @@ def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = (
     fields = Fields.of_body(body)
     refuse_knobs(fields, _REFUSED)
     normaliser = Normaliser(without)
-    history = _MessagesHistory(normaliser)
+    tools = read_tools(fields)
+    history = _MessagesHistory(normaliser, tools)
     history.read(fields)
     sampling = read_sampling(fields)
     max_tokens = fields.integer_or_none("max_tokens", 1)
@@ -64,7 +65,8 @@ def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = (
     unused = [*unused_names(fields, _HONOURED | _REFUSED.keys()), *history.unused]
     return ChatRequest(
         messages=tuple(history.messages),
-        tools=_read_tools(fields, unused),
+        tools=tools.head,
+        deferred_tools=tools.deferred,
         model=fields.text_or_none("model"),
         max_tokens=max_tokens,
         sampling=sampling,
@@ -79,6 +81,10 @@ def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = (
 
 class _MessagesHistory(History):
     """Translates the wire's system prompt and messages."""
+
+    def __init__(self, normaliser: Normaliser, tools: MessagesTools) -> None:
+        super().__init__(normaliser)
+        self._tools = tools
 
     def read(self, fields: Fields) -> None:
         self._add_system(fields, "system")
@@ -144,7 +150,7 @@ class _MessagesHistory(History):
                 case "text":
                     parts.append(part.text("text"))
                 case "tool_reference":
-                    parts.append(part.text("tool_name"))
+                    parts.append(self._tools.referred(part.text("tool_name")))
                 case other:
                     raise _unsupported(part, other, "tool results")
         return join_parts(parts)
@@ -204,43 +210,6 @@ def _text_parts(holder: Fields, name: str) -> list[tuple[str, Fields, str]]:
 
 def _unsupported(block: Fields, kind: str, where: str) -> BadRequest:
     return block.wrong("type", f"{kind[:64]!r} blocks are not supported in {where}")
-
-
-def _read_tools(fields: Fields, unused: list[str]) -> tuple[Tool, ...]:
-    """The tools to render: none of them where ``tool_choice`` is none."""
-    wire = fields.objects("tools")
-    tools = tuple(_read_tool(tool) for tool in wire)
-    if any(tool.flag("defer_loading") for tool in wire):
-        unused.append("tools.defer_loading")
-    return tools if _may_call_tools(fields, bool(tools)) else ()
-
-
-def _read_tool(tool: Fields) -> Tool:
-    kind = tool.text_or_none("type")
-    if kind not in (None, "custom"):
-        raise tool.wrong("type", f"{kind[:64]!r} is a server tool; only custom tools are supported")
-    if tool.flag("strict"):
-        raise tool.wrong("strict", "strict schemas are not supported by this server; leave it out")
-    if tool.objects("input_examples"):
-        raise tool.wrong("input_examples", "not supported by this server; put examples into the description")
-    if any(caller != "direct" for caller in tool.texts("allowed_callers")):
-        raise tool.wrong("allowed_callers", "only direct is supported")
-    schema = tool.json_object_or_none("input_schema")
-    if schema is None:
-        raise tool.wrong("input_schema", "is required: an object")
-    return function_tool(tool.name_text("name"), tool.text_or_none("description") or "", schema)
-
-
-def _may_call_tools(fields: Fields, any_tools: bool) -> bool:
-    choice = fields.object_or_none("tool_choice")
-    if choice is None:
-        return True
-    kind = choice.text("type")
-    if kind not in ("auto", "none"):
-        raise choice.wrong("type", "must be auto or none: this server cannot force a tool call")
-    if choice.flag("disable_parallel_tool_use") and any_tools and kind == "auto":
-        raise choice.wrong("disable_parallel_tool_use", "this server cannot limit a reply to one tool call")
-    return kind == "auto"
 
 
 def _read_template_options(fields: Fields, unused: list[str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -115,12 +116,37 @@ def test_a_call_without_a_result_is_accepted() -> None:
     assert [message["role"] for message in messages_of(HI, CALL, HI)] == ["user", "assistant", "user"]
 
 
-def test_a_tool_reference_is_the_tools_name() -> None:
-    reference = {**RESULT, "content": [{"type": "tool_reference", "tool_name": "WebFetch"}]}
-    assert messages_of(HI, CALL, {"role": "user", "content": [reference]})[-1] == {
-        "role": "tool",
-        "content": "WebFetch",
-    }
+def reference(name: str) -> dict[str, Any]:
+    return {"role": "user", "content": [{**RESULT, "content": [{"type": "tool_reference", "tool_name": name}]}]}
+
+
+def test_a_deferred_tool_is_defined_where_it_is_referred_to() -> None:
+    deferred = {**TOOL, "name": "fetch", "description": "取回", "defer_loading": True}
+    request = parse(messages=[HI, CALL, reference("fetch")], tools=[deferred, TOOL])
+    assert [tool["function"]["name"] for tool in request.tools] == ["lookup"]
+    (tool,) = request.deferred_tools
+    assert tool["function"]["name"] == "fetch"
+    definition = request.messages[-1]["content"]
+    assert json.loads(definition) == tool
+    assert "取回" in definition
+
+
+def test_a_list_of_tools_that_grows_with_references_changes_nothing_before_them() -> None:
+    deferred = {**TOOL, "name": "fetch", "defer_loading": True}
+    before = parse(messages=[HI, CALL, reference("lookup")], tools=[TOOL])
+    after = parse(messages=[HI, CALL, reference("lookup"), CALL, reference("fetch")], tools=[deferred, TOOL])
+    assert after.tools == before.tools
+    assert after.messages[: len(before.messages)] == before.messages
+
+
+@pytest.mark.parametrize("name", ["lookup", "unknown"])
+def test_a_reference_to_any_other_tool_is_its_name(name: str) -> None:
+    assert parse(messages=[HI, CALL, reference(name)], tools=[TOOL]).messages[-1]["content"] == name
+
+
+def test_no_tool_is_deferred_where_none_may_be_called() -> None:
+    deferred = {**TOOL, "defer_loading": True}
+    assert parse(tools=[deferred], tool_choice={"type": "none"}).deferred_tools == ()
 
 
 def test_system_entries_stay_where_they_are() -> None:
@@ -190,7 +216,6 @@ def test_fields_without_effect_are_listed() -> None:
         output_config={"effort": "high"},
         context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         betas=["x"],
-        tools=[{**TOOL, "defer_loading": True}],
         messages=[HI, {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}] * 2}, HI],
         **{"bad\r\nheader": 1},
     )
@@ -199,7 +224,6 @@ def test_fields_without_effect_are_listed() -> None:
         "service_tier",
         "betas",
         "messages.content.redacted_thinking",
-        "tools.defer_loading",
         "output_config.effort",
         "context_management",
     )
