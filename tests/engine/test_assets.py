@@ -192,12 +192,25 @@ def test_the_demo_model() -> None:
     assert not list(folder.glob("*.gguf")) and not list(folder.glob("scratch"))
 
 
+END_TOKENS = {
+    "qwen2_5": ("<|im_end|>", 151645),
+    "qwen3": ("<|im_end|>", 151645),
+    "llama3_1": ("<|eot_id|>", 128009),
+    "gemma3": ("<end_of_turn>", 106),
+    "gptoss": ("<|return|>", 200002),
+    "deepseek_v3": ("<｜end▁of▁sentence｜>", 1),
+}
+WITHOUT_TEMPLATE = {"gptoss"}
+
+
 @pytest.mark.parametrize("name", sorted(TOKENIZERS))
 def test_the_tokenizers_of_the_tests(name: str) -> None:
     folder = tokenizer_dir(name)
+    end_token, end_id = END_TOKENS[name]
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert sorted(file.name for file in folder.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
-    assert Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id("<|im_end|>") == 151645
-    assert "im_start" in json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))["chat_template"]
+    assert Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(end_token) == end_id
+    assert ("add_generation_prompt" in config.get("chat_template", "")) == (name not in WITHOUT_TEMPLATE)
 
 
 def render(messages: list[Json], **variables: Any) -> str:

