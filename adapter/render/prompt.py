@@ -11,12 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 from tokenizers import Tokenizer
 
+from adapter.render.closing import SuffixRefused
+from adapter.render.control import ControlTokens
+from adapter.render.encoding import Encoder
+from adapter.render.opener import GenerationPrompts
+from adapter.render.selftest import SuffixSupport, check_suffixes
+from adapter.render.suffix import Before, Suffix, SuffixRenderer
 from adapter.render.template import ChatTemplate
-from adapter.types import Message, Tool
+from adapter.render.text import PromptText, RenderOptions
+from adapter.types import Message, ScaffoldKind, ScaffoldSpan, Tool
 from engine.types import Ids
 
 
@@ -30,6 +36,8 @@ class Prompt:
 
     ids: Ids
     text: str
+    scaffold: tuple[ScaffoldSpan, ...] = ()
+    """The generation prompt at the end, if the template has one."""
 
 
 class Renderer:
@@ -40,6 +48,15 @@ class Renderer:
         self.template = template
         self.end_ids = end_ids
         """Tokens that end an assistant turn, in the order of the model's configuration."""
+        self.encoder = Encoder(tokenizer, ControlTokens(tokenizer.get_added_tokens_decoder(), template.source))
+        self._text = PromptText(template, self.encoder.control)
+        self._openers = GenerationPrompts(self._text, self.encoder)
+        self._suffixes: SuffixRenderer | None = None
+        try:
+            self._suffixes = SuffixRenderer(self._text, self.encoder, self._openers, end_ids)
+            self.support = check_suffixes(self._text, self.encoder, self._suffixes)
+        except SuffixRefused as error:
+            self.support = SuffixSupport(False, str(error))
 
     @classmethod
     def load(cls, directory: Path, template_file: Path | None = None, end_tokens: Sequence[str] = ()) -> Renderer:
@@ -53,15 +70,48 @@ class Renderer:
         end_ids = _named_ids(tokenizer, end_tokens) if end_tokens else _end_ids(directory, tokenizer, config)
         return cls(tokenizer, ChatTemplate(source, _special_tokens(config)), end_ids)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What this tokenizer and template cannot do, for the log; empty for those in common use."""
+        unsafe = f"text from users can become control tokens: {self.encoder.fault}" if self.encoder.fault else ""
+        slow = (
+            f"the chat template cannot render new messages alone: {self.support.reason}" if self.support.reason else ""
+        )
+        return tuple(warning for warning in (unsafe, slow) if warning)
+
     def prompt(self, messages: Sequence[Message], tools: Sequence[Tool], options: Mapping[str, Any]) -> Prompt:
         """Render and encode. Linear in the whole conversation; releases the GIL while it encodes.
 
         Raises: BadRequest, if the template refuses the conversation.
         """
-        text = self.template.render(messages, tools, options)
-        # encode() would hold the GIL for the whole text; the batch call does not (0.2 s at 100k tokens).
-        encoding = self.tokenizer.encode_batch_fast([text], add_special_tokens=False)[0]
-        return Prompt(np.array(encoding.ids, dtype=np.int32), text)
+        given = RenderOptions(tools, options)
+        marks = self._text.marks(messages, given)
+        text = self._text.render(messages, given, marks)
+        ids = self.encoder.encode(text, marks)
+        shown = marks.remove(text)
+        start = self._openers.start(options, shown, ids)
+        span = ScaffoldSpan(start, int(ids.size), ScaffoldKind.GENERATION_PROMPT)
+        return Prompt(ids, shown, (span,) if start < ids.size else ())
+
+    def suffix(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        options: Mapping[str, Any],
+        *,
+        output_tail: Ids,
+        called: Sequence[str] = (),
+    ) -> Suffix:
+        """What to append to the stored ids of a turn, prompt and output, so that new ``messages`` follow it.
+
+        ``output_tail`` are the last of the turn's output ids; ``called`` the names of the tools that it called, for templates that
+        name them in their results. The cost follows ``messages``.
+
+        Raises: BadRequest, if the template refuses the messages; SuffixRefused, if this template needs a full render for them.
+        """
+        self.support.require(messages)
+        assert self._suffixes is not None
+        return self._suffixes.render(messages, RenderOptions(tools, options), Before(output_tail, tuple(called)))
 
 
 def _load_tokenizer(directory: Path) -> Tokenizer:

@@ -37,8 +37,15 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens or {})
         self._template = _environment(now).from_string(source)
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Tool], options: Mapping[str, Any]) -> str:
-        """The prompt's text, with the generation prompt at its end.
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        options: Mapping[str, Any],
+        *,
+        add_generation_prompt: bool = True,
+    ) -> str:
+        """The prompt's text, with the generation prompt at its end or without it.
 
         Raises: BadRequest, if the template refuses the messages (an order of roles that it does not know, say).
         """
@@ -49,9 +56,11 @@ class ChatTemplate:
                 messages=list(messages),
                 tools=list(tools) or None,
                 documents=None,
-                add_generation_prompt=True,
+                add_generation_prompt=add_generation_prompt,
             )
-        except (jinja2.TemplateError, TypeError, ValueError) as error:
+        except RecursionError as error:
+            raise BadRequest("the conversation is nested too deeply", field="messages") from error
+        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise BadRequest(
                 f"the model's chat template refuses this conversation: {error}", field="messages"
             ) from error
