@@ -27,12 +27,16 @@ INT32_MAX = 2**31 - 1
 class Fields:
     """One JSON object of a request. Every reader raises BadRequest when the member is not what it must be."""
 
-    __slots__ = ("_key", "_parent", "values")
+    __slots__ = ("_index", "_key", "_parent", "values")
 
-    def __init__(self, values: Mapping[str, Any], parent: Fields | None = None, key: str = "") -> None:
+    def __init__(
+        self, values: Mapping[str, Any], parent: Fields | None = None, key: str = "", index: int | None = None
+    ) -> None:
+        """``key``, and ``index`` in an array, are the object's place in its parent."""
         self.values = values
         self._parent = parent
         self._key = key
+        self._index = index
 
     @classmethod
     def of_body(cls, body: Any) -> Fields:
@@ -43,7 +47,10 @@ class Fields:
     @property
     def path(self) -> str:
         """Where the object stands in the body; empty for the body itself."""
-        return self._parent.at(self._key) if self._parent is not None else ""
+        if self._parent is None:
+            return ""
+        place = self._parent.at(self._key)
+        return place if self._index is None else f"{place}.{self._index}"
 
     def at(self, name: str) -> str:
         """Where the member ``name`` stands in the body."""
@@ -126,11 +133,12 @@ class Fields:
 
     def objects(self, name: str) -> list[Fields]:
         """An array of objects; empty if absent."""
-        items = self._array(name)
-        for index, item in enumerate(items):
+        made = []
+        for index, item in enumerate(self._array(name)):
             if not isinstance(item, dict):
                 raise self._not(f"{name}.{index}", "an object", item)
-        return [Fields(item, self, f"{name}.{index}") for index, item in enumerate(items)]
+            made.append(Fields(item, self, name, index))
+        return made
 
     def texts(self, name: str) -> list[str]:
         """An array of strings; empty if absent."""
