@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -39,9 +39,9 @@ def export_chains(
     *,
     fork_threshold_tokens: int,
     sampled_tokens: int,
-    rewritten_tokens: int,
+    dropped_tokens: Mapping[DropReason, int],
 ) -> Export:
-    """Samples of all chains, a chain being the nodes of one leaf.
+    """Samples of all chains, a chain being the nodes of one leaf; ``dropped_tokens`` are in none of them.
 
     Raises: LedgerMismatch; BadRequest, if a reward is for a leaf or a turn that is not there, or a filter lacks a value.
     """
@@ -60,7 +60,7 @@ def export_chains(
             sample = build_sample(row, common, leaf, fates)
             if sample is not None:
                 samples.append(sample)
-    return Export(samples, _ledger(samples, fates, sampled_tokens, rewritten_tokens))
+    return Export(samples, _ledger(samples, fates, sampled_tokens, dropped_tokens))
 
 
 def _open_fates(chains: Iterable[Sequence[Node]], filters: ExportFilters) -> Fates:
@@ -90,9 +90,11 @@ def _give_up(row: Row, reason: DropReason, claimed: set[int], fates: Fates) -> N
         claimed.discard(turn.turn_index)
 
 
-def _ledger(samples: Iterable[Sample], fates: Fates, sampled_tokens: int, rewritten_tokens: int) -> Ledger:
+def _ledger(
+    samples: Iterable[Sample], fates: Fates, sampled_tokens: int, dropped_tokens: Mapping[DropReason, int]
+) -> Ledger:
     dropped = fates.dropped()
-    dropped[DropReason.REWRITTEN] += rewritten_tokens
+    dropped.update(dropped_tokens)
     trained = sum(sum(sample.loss_mask) for sample in samples)
     ledger = Ledger(sampled_tokens, trained, {str(reason): count for reason, count in sorted(dropped.items()) if count})
     ledger.check()

@@ -43,7 +43,7 @@ class Matched:
     findings: tuple[Finding, ...] = ()
     """Messages that differ from their nodes, those left out of which an earlier turn says the same."""
     rendered: int = 0
-    """Prompt tokens that were rendered for this turn; the others were known."""
+    """Prompt tokens that the path did not have."""
     rival: Generation | None = field(default=None, repr=False)
     """The turn that the prompt departs from, where it forks."""
 
@@ -115,9 +115,9 @@ class Generation:
             base_len=base_len,
             prompt_len=prompt_len,
             length=prompt_len + int(turn.output_ids.size),
-            given=_owned(turn.prompt_ids[base_len:]) if twin is None else twin.given,
-            output=_owned(turn.output_ids),
-            log_probs=None if log_probs is None or not log_probs.size else _owned(log_probs),
+            given=owned(turn.prompt_ids[base_len:]) if twin is None else twin.given,
+            output=owned(turn.output_ids),
+            log_probs=None if log_probs is None or not log_probs.size else owned(log_probs),
             finish_reason=str(turn.finish_reason),
             ill_formed=turn.ill_formed,
             untrainable=turn.untrainable,
@@ -139,13 +139,20 @@ class Generation:
             self,
             turn_index=turn_index,
             length=self.prompt_len + tokens,
-            output=_owned(self.output[:tokens]),
-            log_probs=None if self.log_probs is None else _owned(self.log_probs[:tokens]),
+            output=owned(self.output[:tokens]),
+            log_probs=None if self.log_probs is None else owned(self.log_probs[:tokens]),
             versions=_cut_spans(self.versions, tokens),
             finish_reason=INTERRUPTED,
         )
 
-    def copy_onto(self, base: Generation | None, base_len: int, given: Ids, tokens: int | None = None) -> Generation:
+    def copy_onto(
+        self,
+        base: Generation | None,
+        base_len: int,
+        given: Ids,
+        tokens: int | None = None,
+        origin: Generation | None = None,
+    ) -> Generation:
         """This reply as context after another prompt. ``tokens`` cuts the output."""
         output = self.output if tokens is None else self.output[:tokens]
         prompt_len = base_len + int(given.size)
@@ -158,9 +165,9 @@ class Generation:
             given=given,
             output=output,
             log_probs=None,
-            versions=(),
+            versions=_cut_spans(self.versions, int(output.size)),
             scaffold=self.scaffold if given is self.given else (),
-            origin=self.origin or self,
+            origin=origin or self.origin or self,
         )
 
     def prompt_ids(self) -> Ids:
@@ -251,7 +258,7 @@ def _cut_spans(spans: Sequence[VersionSpan], end: int) -> tuple[VersionSpan, ...
     return tuple(VersionSpan(span.start, min(span.end, end), span.version) for span in spans if span.start < end)
 
 
-def _owned(array: NDArray[_Item]) -> NDArray[_Item]:
+def owned(array: NDArray[_Item]) -> NDArray[_Item]:
     """A copy that nobody can write to. A view would keep the whole prompt or message buffer behind it alive."""
     copy = array.copy()
     copy.flags.writeable = False

@@ -50,6 +50,9 @@ class Head:
         return {"tools": self.tools.hex(), "model": self.model, "options": self.options.hex()}
 
 
+NO_HEAD = Head()
+
+
 def _digest(value: Any) -> bytes:
     return _digest_of_bytes(_canonical(value))
 

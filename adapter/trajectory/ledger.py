@@ -29,6 +29,8 @@ class DropReason(StrEnum):
     """The next turn's prompt held another version of this output, close enough to go on in the same sample."""
     REWRITTEN = "rewritten"
     """The client replayed another message in place of this output (rewrite-merge)."""
+    INTERRUPTED = "interrupted"
+    """The reply was cut off, and no client replayed this part of it."""
     NON_FINITE = "non_finite_log_prob"
     """The engine gave NaN or infinity for it."""
     CUT = "cut"

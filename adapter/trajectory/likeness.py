@@ -128,9 +128,17 @@ def _as_double(value: int | float) -> float:
 
 def _same_text(before: str, after: str, *, in_blocks: bool) -> bool:
     """Equal but for white space around a text; where the text may have stood in several blocks, around each of them."""
-    if in_blocks:
-        return "".join(before.split()) == "".join(after.split())
-    return before.strip() == after.strip()
+    before, after = before.strip(), after.strip()
+    if before == after:
+        return True
+    if not in_blocks or not _begin_alike("".join(before[:256].split()), "".join(after[:256].split())):
+        return False
+    return "".join(before.split()) == "".join(after.split())
+
+
+def _begin_alike(left: str, right: str) -> bool:
+    """Most texts differ soon, and need not be looked at as a whole."""
+    return left.startswith(right) or right.startswith(left)
 
 
 def _same_rest(known: Message, replay: Message) -> bool:

@@ -56,9 +56,11 @@ class Row:
 
 
 def continuation(previous: Generation, turn: Generation, fork_threshold_tokens: int) -> Continuation:
-    """How ``turn``, whose base is ``previous``, goes on from it."""
-    if turn.base_len == previous.length:
+    """How ``turn``, which comes after ``previous`` on its path, goes on from it."""
+    if turn.context_after(previous) is not None:
         return Continuation.CLEAN
+    if turn.base is not previous:
+        return Continuation.FORK
     if turn.base_len >= previous.prompt_len and turn.output.size < fork_threshold_tokens:
         return Continuation.REALIGN
     return Continuation.FORK
@@ -76,12 +78,13 @@ def split_into_rows(
     previous: Generation | None = None
     for turn in turns:
         how = Continuation.FORK if previous is None else continuation(previous, turn, fork_threshold_tokens)
+        context = None if previous is None else turn.context_after(previous)
         output = Segment(turn.output, turn, trained=turn.turn_index not in claimed)
         claimed.add(turn.turn_index)
         if how is Continuation.FORK:
             rows.append(Row(turn.prompt_ids(), [output]))
         elif how is Continuation.CLEAN:
-            rows[-1].segments += [Segment(turn.given), output]
+            rows[-1].segments += [*map(Segment, context or ()), output]
         else:
             rows[-1].segments += [_realigned(rows[-1].segments.pop(), turn, fates), output]
         previous = turn

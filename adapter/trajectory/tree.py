@@ -1,27 +1,39 @@
-"""The trajectory of one session: a tree of messages, with the ids of every generated turn.
+"""The trajectory of one session: a forest of messages, with the ids of every generated turn.
 
-``match`` is pure and says where a request belongs; ``commit`` is the only mutation. A request is matched when it
-arrives and committed when its reply is complete, and other turns may have been committed in between: commit sees that
-by the plan's revision and matches again, so the tree only depends on the order of commits.
+``match`` is pure and says where a request belongs; ``commit`` is the only mutation, apart from ``record_interrupted``. A
+request is matched when it arrives and committed when its reply is complete, and other turns may have been committed in
+between. Under ``template`` commit sees that by the plan's revision and matches again, so the tree only depends on the order
+of commits. Under ``keep`` the plan stands: its ids were sent, and nothing that it rests on ever changes.
 
 Invariants:
 
     ids(node) == prompt_ids ++ output_ids as recorded, byte for byte, for every generated node;
-    a generation's base is the generated turn before it on its path (so samples need no comparison of ids);
+    a generation's base is the turn before it on its path (so samples need no comparison of ids), and under ``keep``
+    its prompt begins with all of base.ids(), unless the template had to be rendered as a whole;
     a rejected turn changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
+from adapter.trajectory.explain import TurnExplanation, explain
 from adapter.trajectory.export import Export, ExportOptions, export_chains
-from adapter.trajectory.generation import Generation, check_turn
-from adapter.trajectory.matching import Plan, match
-from adapter.trajectory.node import ROOT_ROLE, Node
+from adapter.trajectory.forest import Forest, Root
+from adapter.trajectory.generation import INTERRUPTED, Generation, check_turn
+from adapter.trajectory.heads import NO_HEAD, Head
+from adapter.trajectory.keep import match_kept
+from adapter.trajectory.ledger import DropReason
+from adapter.trajectory.matching import match
+from adapter.trajectory.mounting import check_prompt, mount
+from adapter.trajectory.node import Interrupted, Node
+from adapter.trajectory.plan import Plan, Recut
+from adapter.trajectory.recording import generation_of
 from adapter.trajectory.samples import Sample, SampleFields
-from adapter.types import Message, TurnRecord
+from adapter.trajectory.walk import Request
+from adapter.types import HistoryPolicy, Message, TurnRecord
 
 FORK_THRESHOLD_TOKENS = 1024
 """Tokens. Outputs from this length on are never given up to keep a session in fewer samples. The ancestor's default."""
@@ -39,24 +51,69 @@ class PathEntry(TypedDict):
 class Trajectory:
     """What one session said and sampled.
 
-    ``require_log_probs`` makes a turn without log probs an error; otherwise it trains with 0.0.
+    ``require_log_probs`` makes a turn without log probs an error; otherwise it trains with 0.0. ``policy`` is how
+    history is matched and what the model sees of it; ``keep`` never gives up an output, so it knows no fork threshold.
     """
 
     def __init__(
-        self, fork_threshold_tokens: int | None = FORK_THRESHOLD_TOKENS, require_log_probs: bool = False
+        self,
+        fork_threshold_tokens: int | None = FORK_THRESHOLD_TOKENS,
+        require_log_probs: bool = False,
+        *,
+        policy: HistoryPolicy = HistoryPolicy.TEMPLATE,
     ) -> None:
-        self.root = Node(ROOT_ROLE, None)
-        self.turn_count = 0
-        """Turns committed, those that were merged away included."""
+        self.policy = policy
         self.sampled_tokens = 0
-        self.rewritten_tokens = 0
-        """Sampled tokens that rewrite-merges took out of the tree."""
+        """Output tokens of all turns and of interrupted replies."""
+        self._forest = Forest([Root(NO_HEAD)] if policy is HistoryPolicy.TEMPLATE else [])
         self._fork_threshold = FORK_THRESHOLD_TOKENS if fork_threshold_tokens is None else fork_threshold_tokens
+        if policy is HistoryPolicy.KEEP:
+            self._fork_threshold = 0
         self._require_log_probs = require_log_probs
 
-    def match(self, messages: Sequence[Message]) -> Plan:
-        """Where a request with these messages belongs. Changes nothing."""
-        return match(self.root, messages, self._fork_threshold, self.turn_count)
+    @property
+    def root(self) -> Node:
+        """The root of the first head; under ``template`` the only one."""
+        return self._forest.roots[0].node
+
+    @property
+    def heads(self) -> list[Head]:
+        """In order of arrival."""
+        return [root.head for root in self._forest.roots]
+
+    @property
+    def turn_count(self) -> int:
+        """Turns committed, those that were merged away included."""
+        return self._forest.turns
+
+    @property
+    def rewritten_tokens(self) -> int:
+        """Sampled tokens that rewrite-merges took out of the tree."""
+        return self._forest.dropped[DropReason.REWRITTEN]
+
+    @property
+    def interrupted_tokens(self) -> int:
+        """Sampled tokens of interrupted replies that no client replayed."""
+        return self._forest.dropped[DropReason.INTERRUPTED]
+
+    def match(
+        self,
+        messages: Sequence[Message],
+        *,
+        head: Head | None = None,
+        refs: Sequence[Collection[int]] = (),
+        recut: Recut | None = None,
+    ) -> Plan:
+        """Where a request with these messages belongs. Changes nothing.
+
+        ``head`` and ``refs`` are read under ``keep`` only. ``refs[i]`` are the turns, by the number that they were
+        committed with, that authenticated handles in message ``i`` refer to. Without ``recut`` interrupted turns are
+        not taken up again.
+        """
+        request = Request(tuple(messages), refs, recut)
+        if self.policy is HistoryPolicy.TEMPLATE:
+            return match(self.root, request, self._fork_threshold, self.turn_count)
+        return match_kept(self._forest.roots, request, head or NO_HEAD, self.turn_count)
 
     def commit(
         self,
@@ -64,22 +121,49 @@ class Trajectory:
         turn: TurnRecord,
         response_message: Message | None,
         metadata: Mapping[str, Any] | None = None,
+        *,
+        number: int | None = None,
+        opening_tokens: int = 0,
     ) -> Generation:
         """Add the turn that answered ``plan.messages``.
 
-        Messages become part of the tree and must not be changed afterwards; arrays are copied.
-        Raises: TurnRejected; ValueError, if the plan has no messages.
+        ``number`` is what handles in the reply refer to. ``opening_tokens`` of the prompt render ``plan.opening``, where
+        known ids follow it. Messages become part of the tree and must not be changed afterwards; arrays are copied.
+
+        Raises: TurnRejected; PromptMismatch, if the prompt is not what the plan asked for; ValueError, if the plan has no
+        messages.
         """
-        if not plan.messages:
-            raise ValueError("a turn answers at least one message")
-        check_turn(turn, require_log_probs=self._require_log_probs)
-        if plan.revision != self.turn_count:
-            plan = self.match(plan.messages)
-        generation = Generation.record(turn, plan.base, self.turn_count + 1)
-        self._mount(plan).add(Node("assistant", response_message, generation, dict(metadata or {})))
-        self.turn_count += 1
+        plan = self._checked(plan, turn, opening_tokens)
+        mounted = mount(self._forest, plan, turn.prompt_ids[:opening_tokens])
+        generation = generation_of(plan, turn, mounted, self.turn_count + 1, number)
+        mounted.node.add(Node("assistant", response_message, generation, dict(metadata or {})))
+        self._forest.turns += 1
         self.sampled_tokens += int(generation.output.size)
         return generation
+
+    def record_interrupted(
+        self,
+        plan: Plan,
+        turn: TurnRecord,
+        message: Message,
+        *,
+        number: int | None = None,
+        opening_tokens: int = 0,
+    ) -> None:
+        """Keep what was sampled of a reply that was cut off; ``message`` is what the client had been given of it.
+
+        It is no turn and in no sample. If the client replays a part of it, that part becomes a turn, just before the turn
+        that goes on from it; what is not replayed counts as dropped. Raises as ``commit`` does.
+        """
+        plan = self._checked(plan, turn, opening_tokens)
+        if not turn.output_ids.size:
+            return
+        mounted = mount(self._forest, plan, turn.prompt_ids[:opening_tokens])
+        generation = generation_of(plan, replace(turn, finish_reason=INTERRUPTED), mounted, 0, number)
+        node = mounted.node
+        node.interrupted = [*(node.interrupted or ()), Interrupted(generation, message)]
+        self.sampled_tokens += int(generation.output.size)
+        self._forest.dropped[DropReason.INTERRUPTED] += int(generation.output.size)
 
     def record_turn(
         self,
@@ -100,44 +184,34 @@ class Trajectory:
             SampleFields(base_sample, **options),
             fork_threshold_tokens=self._fork_threshold,
             sampled_tokens=self.sampled_tokens,
-            rewritten_tokens=self.rewritten_tokens,
+            dropped_tokens=self._forest.dropped,
         )
 
+    def explain(self) -> list[TurnExplanation]:
+        """Of every turn in the tree: how it was matched, and what its prompt is made of. In the order of commits."""
+        return explain(self._forest.roots, self.policy)
+
     def chains(self) -> Iterator[tuple[Node, ...]]:
-        """For each leaf the nodes above it and itself, the root left out; depth first, siblings as they came."""
-        path: list[Node] = []
-        pending = [(child, 0) for child in reversed(self.root.children)]
-        while pending:
-            node, depth = pending.pop()
-            del path[depth:]
-            path.append(node)
-            if not node.children:
-                yield tuple(path)
-            pending.extend((child, depth + 1) for child in reversed(node.children))
+        """For each leaf the nodes above it and itself, roots left out; depth first, siblings as they came.
+
+        Messages that only led to an interrupted reply are in no chain.
+        """
+        for root in self._forest.roots:
+            yield from root.chains()
 
     def paths(self) -> list[list[PathEntry]]:
         """The tree for display: a list of messages per leaf."""
         return [[_entry(node) for node in chain] for chain in self.chains()]
 
-    def _mount(self, plan: Plan) -> Node:
-        """Put the unmatched messages into the tree; gives the node of the last one."""
-        node, unmatched = plan.mount, plan.unmatched
-        if plan.merge is not None:
-            node, unmatched = self._merge(node, plan.merge, unmatched[0]), unmatched[1:]
-        for message in unmatched:
-            node = node.add(Node.of(message))
-        return node
-
-    def _merge(self, parent: Node, target: Node, message: Message) -> Node:
-        abandoned = target.generation
-        assert abandoned is not None
-        target.metadata["merged_rewrite"] = {
-            "abandoned_turn_index": abandoned.turn_index,
-            "abandoned_response_tokens": int(abandoned.output.size),
-        }
-        parent.rewrite(target, message)
-        self.rewritten_tokens += int(abandoned.output.size)
-        return target
+    def _checked(self, plan: Plan, turn: TurnRecord, opening_tokens: int) -> Plan:
+        """Refuse what must not be recorded; gives the plan as it is to be carried out."""
+        if not plan.messages:
+            raise ValueError("a turn answers at least one message")
+        check_turn(turn, require_log_probs=self._require_log_probs)
+        if self.policy is HistoryPolicy.TEMPLATE and plan.revision != self.turn_count:
+            plan = self.match(plan.messages, recut=plan.recut)
+        check_prompt(plan, turn.prompt_ids, opening_tokens)
+        return plan
 
 
 def _entry(node: Node) -> PathEntry:

@@ -1,0 +1,129 @@
+"""Putting a plan into the forest.
+
+Other turns may have been committed since the plan was made; what they added is used where it is the same. Each function
+adds nodes below one and gives the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from adapter.trajectory.errors import PromptMismatch, TurnRejected
+from adapter.trajectory.forest import Forest, Root
+from adapter.trajectory.generation import Generation, owned, shared_prefix
+from adapter.trajectory.ledger import DropReason
+from adapter.trajectory.node import Node
+from adapter.trajectory.plan import Adoption, Plan, Splice
+from adapter.types import Message
+from engine.types import Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """Where a turn goes: below ``node``, the last message that it answers; ``base`` is the newest turn above."""
+
+    root: Root
+    node: Node
+    base: Generation | None
+
+
+def check_prompt(plan: Plan, prompt: Ids, opening_tokens: int) -> None:
+    """Whether the ids that were sent are those that the plan asks for. Raises: PromptMismatch, TurnRejected."""
+    known = plan.known_ids()
+    opened = bool(known.size) and bool(plan.opening)
+    if opened is not (opening_tokens > 0):
+        raise TurnRejected(f"opening_tokens is {opening_tokens}, but the plan has {'an' if opened else 'no'} opening")
+    shared = shared_prefix(known, prompt[opening_tokens:])
+    if shared < known.size:
+        raise PromptMismatch(opening_tokens + shared, known[shared:], prompt[opening_tokens + shared :])
+
+
+def mount(forest: Forest, plan: Plan, opening: Ids) -> Mounted:
+    """Put the plan's messages into the forest. ``opening`` are the ids of ``plan.opening``, where known ids follow it."""
+    root = forest.root(plan.head)
+    node = plan.mount if len(plan.path) > 1 else root.node
+    base, rest = plan.base, plan.unmatched
+    if plan.merge is not None:
+        node, rest = _merge(forest, node, plan.merge, rest[0]), rest[1:]
+    elif plan.adoption is not None:
+        node, rest = _adopt(forest, node, plan.adoption), rest[1:]
+        base = node.turn
+    elif plan.splice is not None:
+        node = _place(node, plan.messages[plan.matched : plan.splice.opened])
+        node, rest = _place_splice(root, node, plan.splice, base, opening), plan.messages[plan.splice.covered :]
+        base = node.turn
+    return Mounted(root, _place(node, rest), base)
+
+
+def twin_below(node: Node, base: Generation | None, prompt: Ids) -> Generation | None:
+    """The latest turn below ``node``, if it was asked with the same prompt."""
+    twin = next((child.generation for child in reversed(node.children) if child.generation is not None), None)
+    if twin is None or twin.prompt_len != prompt.size or (base is not None and twin.base is not base):
+        return None
+    return twin if np.array_equal(twin.prompt_ids(), prompt) else None
+
+
+def _place(node: Node, messages: Iterable[Message]) -> Node:
+    for message in messages:
+        node = node.of_client(message)
+    return node
+
+
+def _merge(forest: Forest, parent: Node, target: Node, message: Message) -> Node:
+    abandoned = target.generation
+    assert abandoned is not None
+    target.metadata["merged_rewrite"] = {
+        "abandoned_turn_index": abandoned.turn_index,
+        "abandoned_response_tokens": int(abandoned.output.size),
+    }
+    parent.rewrite(target, message)
+    forest.dropped[DropReason.REWRITTEN] += int(abandoned.output.size)
+    return target
+
+
+def _adopt(forest: Forest, node: Node, adoption: Adoption) -> Node:
+    """Make the replayed part of an interrupted reply a turn."""
+    entry = adoption.entry
+    if entry.adopted is None:
+        forest.turns += 1
+        forest.dropped[DropReason.INTERRUPTED] -= adoption.tokens
+        generation = entry.turn.cut(adoption.tokens, forest.turns)
+        entry.adopted = node.add(Node("assistant", adoption.message, generation))
+        node.interrupted = [other for other in node.interrupted or () if other is not entry] or None
+        return entry.adopted
+    known = entry.adopted.generation
+    assert known is not None
+    if known.output.size == adoption.tokens:
+        return entry.adopted
+    # Another part of it has become the turn; this one is context, for no token may train twice.
+    copy = entry.turn.copy_onto(known.base, known.base_len, known.given, adoption.tokens, origin=known)
+    return node.add(Node("assistant", adoption.message, copy=copy))
+
+
+def _place_splice(root: Root, node: Node, splice: Splice, base: Generation | None, opening: Ids) -> Node:
+    """Copies of what is spliced in, behind ``base`` or else behind ``opening``."""
+    given: Ids | None = None
+    base_len = 0 if base is None else base.length
+    if base is None:
+        base, base_len = root.stem(opening)
+        given = owned(opening[base_len:])
+    for source in splice.nodes:
+        if source.turn is None:
+            node = _place(node, [source.message or {}])
+            continue
+        copy = source.turn.copy_onto(base, base_len, source.turn.given if given is None else given)
+        node = _copy_below(node, copy) or node.add(Node(source.role, source.message, copy=copy))
+        base, base_len, given = node.copy, copy.length, None
+    return node
+
+
+def _copy_below(node: Node, copy: Generation) -> Node | None:
+    for child in node.children:
+        known = child.copy
+        same = known is not None and known.origin is copy.origin and known.base is copy.base
+        if known is not None and same and np.array_equal(known.given, copy.given):
+            return child
+    return None

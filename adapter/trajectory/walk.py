@@ -1,0 +1,291 @@
+"""Following a request's messages down a tree, as ``keep`` does it: by handle, by equality, by likeness.
+
+Several nodes may fit a message, and which of them is meant may show only later. So a beam of candidates goes down
+together, and what reached the last reply decides, then how much had to be tolerated, then which turn is the latest.
+
+    handle     an id in the message names a turn, and the message is no edit of it: no other candidate counts then
+    exact      the message equals the node's
+    tolerant   ``likeness.differences`` says that they are the same
+
+Likeness only serves to recognise replies and what stands before them. Messages behind the last recognised reply will be
+rendered, so there a node must be equal, or the model would see another text than the client sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from adapter.trajectory.likeness import differences, equal, is_empty, is_part
+from adapter.trajectory.node import WIDE, Node
+from adapter.trajectory.plan import Adoption, Recut
+from adapter.trajectory.reasons import Difference, Finding
+from adapter.types import Message
+
+BEAM = 16
+"""Candidates. More equal siblings than that are told apart by handles or not at all."""
+
+LARGEST_GROUP = 64
+"""Parallel tool results. Larger groups are only matched in their order."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is matched. ``refs`` holds for each message the turns that it was found to refer to; it may be shorter."""
+
+    messages: Sequence[Message]
+    refs: Sequence[Collection[int]] = ()
+    recut: Recut | None = None
+
+    def refs_of(self, index: int) -> Collection[int]:
+        return self.refs[index] if index < len(self.refs) else ()
+
+    def role(self, index: int) -> str:
+        return str(self.messages[index].get("role", ""))
+
+    @cached_property
+    def replayed(self) -> int:
+        """Messages up to the last of an assistant: all that can be a replay."""
+        return max((index + 1 for index in range(len(self.messages)) if self.role(index) == "assistant"), default=0)
+
+    def unit_end(self, start: int) -> int:
+        """A run of tool results is one unit, any other message is one by itself."""
+        end = start + 1
+        while self.role(start) == "tool" and end < len(self.messages) and self.role(end) == "tool":
+            end += 1
+        return end
+
+
+class Step(NamedTuple):
+    """A node that a message was found at."""
+
+    node: Node
+    before: Step | None
+    place: int
+    """The message; -1 where the node stands for none."""
+    end: int
+    """Messages that the path up to here stands for."""
+    by_handle: bool = False
+    differences: tuple[Difference, ...] = ()
+    loose: int = 0
+    """Messages of the path that had to be tolerated."""
+    newest: int = 0
+    """Index of the newest turn on the path."""
+
+    def to(
+        self, node: Node, place: int, found: tuple[Difference, ...] = (), *, by_handle: bool = False, end: int = -1
+    ) -> Step:
+        turn = node.turn
+        return Step(
+            node,
+            self,
+            place,
+            place + 1 if end < 0 else end,
+            by_handle and bool(found),
+            found,
+            self.loose + (1 if found and not by_handle else 0),
+            self.newest if turn is None else max(self.newest, turn.turn_index),
+        )
+
+    def path(self) -> list[Step]:
+        """From the start to here."""
+        steps: list[Step] = []
+        step: Step | None = self
+        while step is not None:
+            steps.append(step)
+            step = step.before
+        steps.reverse()
+        return steps
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How far a request leads. ``step`` is the last node found, ``recognised`` the last reply among them, if any."""
+
+    step: Step
+    recognised: Step | None
+    ambiguous: bool
+    """Another turn would have done as well as ``recognised``."""
+    adoption: Adoption | None = None
+
+    @property
+    def replayed(self) -> int:
+        """Messages up to the last recognised reply."""
+        if self.adoption is not None:
+            return self.step.end + 1
+        return 0 if self.recognised is None else self.recognised.end
+
+    def findings(self) -> list[tuple[Node, Finding]]:
+        return [
+            (
+                step.node,
+                Finding(step.place, step.by_handle, step.differences, _turn_index(step.node)),
+            )
+            for step in self.step.path()
+            if step.differences
+        ]
+
+
+def walk(start: Node, request: Request, first: int = 0) -> Walk:
+    """Follow the messages from ``first`` on down from ``start``."""
+    beam = [Step(start, None, -1, first)]
+    finalists, at = beam, first
+    while at < request.replayed:
+        adopted = _adopted(beam, request, at, by_handle=True)
+        if adopted is not None:
+            return adopted
+        end = request.unit_end(at)
+        ends = _follow(beam, request, at, end)
+        if not ends:
+            return _adopted(beam, request, at, by_handle=False) or _finish(finalists, request)
+        beam = _best(ends)
+        recognised = [step for step in beam if step.node.turn is not None]
+        finalists = recognised or finalists
+        at = end
+    return _finish(finalists, request)
+
+
+def _finish(finalists: list[Step], request: Request) -> Walk:
+    """Choose the best candidate and go on from it by equality."""
+    best, *others = _best(finalists)
+    turn = best.node.turn
+    rivals = [step for step in others if step.loose == best.loose and step.node.turn is not turn]
+    step, recognised = best, best if turn is not None else None
+    while step.end < len(request.messages):
+        message = request.messages[step.end]
+        child = next((each for each in step.node.find_all(message) if each.turn is None), None)
+        if child is not None:
+            step = step.to(child, step.end)
+            continue
+        passed = list(_past_empty(step)) if message.get("role") != "assistant" else []
+        if not passed:
+            break
+        step = recognised = passed[-1]
+    return Walk(step, recognised, bool(rivals) and turn is not None)
+
+
+def _turn_index(node: Node) -> int | None:
+    return None if node.turn is None else node.turn.turn_index
+
+
+def _best(steps: list[Step]) -> list[Step]:
+    """The best first, no more than the beam holds."""
+    if len(steps) == 1:
+        return steps
+    return sorted(steps, key=lambda step: (step.loose, -step.newest))[:BEAM]
+
+
+def _follow(beam: list[Step], request: Request, start: int, end: int) -> list[Step]:
+    """All nodes that the unit ``[start, end)`` leads to."""
+    ends = _in_order(beam, request, start, end)
+    if ends or request.role(start) == "assistant":
+        return ends
+    if 1 < end - start <= LARGEST_GROUP:
+        ends = [found for step in beam for found in _in_any_order(step, request, start, end)]
+    if ends:
+        return ends
+    passed = [after for step in beam for after in _past_empty(step)]
+    return _follow(passed, request, start, end) if passed else []
+
+
+def _in_order(beam: list[Step], request: Request, start: int, end: int) -> list[Step]:
+    for index in range(start, end):
+        beam = _best(_children(beam, request, index))
+        if not beam:
+            break
+    return beam
+
+
+def _children(beam: list[Step], request: Request, index: int) -> list[Step]:
+    message = request.messages[index]
+    if len(beam) == 1 and len(beam[0].node.children) == 1 and equal(beam[0].node.children[0].message, message):
+        return [beam[0].to(beam[0].node.children[0], index)]
+    refs = request.refs_of(index)
+    if refs:
+        named = [found for step in beam for found in _named(step, message, index, refs)]
+        if named:
+            return named
+    return [found for step in beam for found in _alike(step, message, index)]
+
+
+def _named(step: Step, message: Message, index: int, refs: Collection[int]) -> Iterator[Step]:
+    """Replies that the message refers to and is no edit of."""
+    for child in step.node.children:
+        turn = child.turn
+        if turn is None or turn.number not in refs or child.message is None:
+            continue
+        found = () if equal(child.message, message) else differences(child.message, message, repaired=turn.ill_formed)
+        if found is not None:
+            yield step.to(child, index, found, by_handle=True)
+
+
+def _alike(step: Step, message: Message, index: int) -> Iterator[Step]:
+    same = list(step.node.find_all(message))
+    yield from (step.to(child, index) for child in same)
+    if same and len(step.node.children) > WIDE:
+        return
+    for child in step.node.children:
+        if child.message is not None and child not in same:
+            found = differences(child.message, message)
+            if found is not None:
+                yield step.to(child, index, found)
+
+
+def _in_any_order(step: Step, request: Request, start: int, end: int) -> Iterator[Step]:
+    """Where a group of tool results is in the tree in another order."""
+    pending = [(step, tuple(range(start, end)))]
+    while pending:
+        here, left = pending.pop()
+        if not left:
+            yield here
+            continue
+        for child in here.node.children:
+            fit = _fit(child, request, left)
+            if fit is not None:
+                index, found = fit
+                step = here.to(child, index, found, end=end)
+                pending.append((step, tuple(other for other in left if other != index)))
+
+
+def _fit(node: Node, request: Request, left: Sequence[int]) -> tuple[int, tuple[Difference, ...]] | None:
+    """The first of the messages ``left`` that is like the node's, and how it differs."""
+    if node.message is None:
+        return None
+    for index in left:
+        found = differences(node.message, request.messages[index])
+        if found is not None:
+            return index, found if index == left[0] else (*found, Difference.ORDER)
+    return None
+
+
+def _past_empty(step: Step) -> Iterator[Step]:
+    """Replies in which there was nothing to see: clients leave them out."""
+    for child in step.node.children:
+        turn = child.turn
+        if turn is not None and turn.output.size and is_empty(child.message or {}):
+            yield step.to(child, -1, (Difference.DROPPED,), end=step.end)
+
+
+def _adopted(beam: list[Step], request: Request, index: int, *, by_handle: bool) -> Walk | None:
+    for step in beam:
+        adoption = adoption_at(step.node, request, index, by_handle=by_handle)
+        if adoption is not None:
+            return Walk(step, None, False, adoption)
+    return None
+
+
+def adoption_at(node: Node, request: Request, index: int, *, by_handle: bool = False) -> Adoption | None:
+    """Whether the message is a part of a reply below ``node`` that was interrupted, the latest first."""
+    message = request.messages[index]
+    if node.interrupted is None or request.recut is None:
+        return None
+    for entry in reversed(node.interrupted):
+        if by_handle and entry.turn.number not in request.refs_of(index):
+            continue
+        if is_part(entry.message, message):
+            tokens = request.recut(entry.turn, message)
+            if tokens is not None and 0 < tokens <= entry.turn.output.size:
+                return Adoption(entry, message, tokens)
+    return None
