@@ -17,8 +17,15 @@ from numpy.typing import NDArray
 from adapter.errors import BadRequest
 from adapter.trajectory.generation import Generation
 from adapter.trajectory.ledger import DropReason
+from adapter.types import LabelKind
 
-AUXILIARY_LABELS = ("title", "compaction", "memory", "count")
+AUXILIARY_LABELS = (
+    LabelKind.TITLE,
+    LabelKind.COMPACTION,
+    LabelKind.MEMORY,
+    LabelKind.COUNT,
+    LabelKind.OTHER,
+)
 """Labels of the calls that agent CLIs make beside their work."""
 
 
@@ -35,7 +42,7 @@ class StaleScope(StrEnum):
 class ExportFilters:
     """Which sampled tokens must not train. The defaults leave nothing out."""
 
-    drop_labels: frozenset[str] = frozenset()
+    drop_labels: frozenset[LabelKind] = frozenset()
     """Turns with one of these labels do not train; branches that end in them are not exported for their sake."""
     max_staleness: int | None = None
     """A token is stale if its weight version is older than ``current_version`` by more than this; None is no limit.
@@ -107,15 +114,18 @@ class ExportFilters:
         return stale
 
 
-def label_of(turn: Generation) -> str | None:
-    """What kind of call the turn was, where the record says so."""
-    return None if turn.label is None else str(turn.label.kind)
+def label_of(turn: Generation) -> LabelKind | None:
+    """What the turn was for, where the record says so."""
+    return None if turn.label is None else turn.label.kind
 
 
-def _labels(value: Any) -> frozenset[str]:
-    if not isinstance(value, list | tuple) or not all(isinstance(label, str) for label in value):
-        raise BadRequest("filters.drop_labels must be a list of labels", field="filters.drop_labels")
-    return frozenset(value)
+def _labels(value: Any) -> frozenset[LabelKind]:
+    if not isinstance(value, list | tuple) or not all(label in list(LabelKind) for label in value):
+        raise BadRequest(
+            f"filters.drop_labels must be a list of labels; known are {', '.join(LabelKind)}",
+            field="filters.drop_labels",
+        )
+    return frozenset(map(LabelKind, value))
 
 
 def _count(document: Mapping[str, Any], name: str) -> int | None:

@@ -10,6 +10,7 @@ sample has at least one trained token. ``metadata["turns"]`` says which part of 
     start, end                  [start, end) counts tokens of the response; a cut sample may end within an output
     trained                     false where the turn trains in another sample, or not at all
     reward                      the turn's own, if it was given one
+    label                       what the turn was for: ``main``, ``subagent``, ``title``, ...; None where nobody says
     log_prob_mode               what the log probs are the log of; None where it was not recorded, as all of the next
     temperature, top_p, ...     what was in force: the fields of ``engine.types.SamplingParams``
     versions                    [[start, end, weight version], ...], counted as start and end are
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adapter.trajectory.filters import ExportFilters
+from adapter.trajectory.filters import ExportFilters, label_of
 from adapter.trajectory.generation import Generation
 from adapter.trajectory.leaves import Leaf
 from adapter.trajectory.ledger import DropReason, Fates
@@ -168,6 +169,7 @@ def _span(placed: _Placed, kept: int, rewards: RewardSpec) -> dict[str, Any]:
     turn = placed.turn
     assert turn is not None
     end = min(kept, placed.start + int(turn.output.size))
+    label = label_of(turn)
     return {
         "turn_index": turn.turn_index,
         "finish_reason": turn.finish_reason,
@@ -175,6 +177,7 @@ def _span(placed: _Placed, kept: int, rewards: RewardSpec) -> dict[str, Any]:
         "end": end,
         "trained": bool(placed.mask.any()),
         "reward": rewards.turn_rewards.get(turn.turn_index),
+        "label": label and str(label),
         **_sampling(turn.sampling),
         "versions": [_clipped(span, placed.start, end) for span in turn.versions if placed.start + span.start < end],
     }

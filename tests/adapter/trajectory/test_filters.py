@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.errors import BadRequest
-from adapter.trajectory import ExportFilters, Ledger, StaleScope, Trajectory
-from adapter.types import VersionSpan
-from tests.adapter.trajectory.alphabet import check_samples, export, record
+from adapter.trajectory import AUXILIARY_LABELS, ExportFilters, Ledger, RewardSpec, StaleScope, Trajectory
+from adapter.types import Label, LabelKind, VersionSpan
+from tests.adapter.trajectory.alphabet import REWARD, check_samples, export, record
 from tests.adapter.trajectory.test_properties import SESSIONS, UNTIMED, Step, played
 
 
@@ -95,12 +95,69 @@ def test_a_truncated_turn_that_the_agent_went_on_from_is_no_truncated_leaf() -> 
     assert export(trajectory, filters=ExportFilters(drop_truncated=True)).ledger == Ledger(4, 4, {})
 
 
+def labelled(*turns: tuple[str, LabelKind]) -> Trajectory:
+    trajectory = Trajectory()
+    for text, kind in turns:
+        record(trajectory, text, label=Label(kind))
+    return trajectory
+
+
+MAIN, COMPACTION, TITLE = LabelKind.MAIN, LabelKind.COMPACTION, LabelKind.TITLE
+COMPACTED = labelled(
+    ("s11 u20 -> a36", TITLE),
+    ("s10 u20 -> a30", MAIN),
+    ("s10 u20 a30 u21 -> a31", COMPACTION),
+    ("s10 u20 a30 t40 -> a32", MAIN),
+)
+"""A title under a system prompt of its own; a compaction in the middle of the main line, before its second turn."""
+WITHOUT_AUXILIARY = ExportFilters(frozenset(AUXILIARY_LABELS))
+
+
+def test_auxiliary_calls_train_unless_they_are_filtered() -> None:
+    made = export(COMPACTED)
+    check_samples(
+        made.samples,
+        ["1 11 5 2 20 5 3 | [36] [5]", "P | [30] [5] 2 21 5 3 [31] [5]", "P | 30 5 4 40 5 3 [32] [5]"],
+    )
+    assert [span["label"] for span in made.samples[1].metadata["turns"]] == ["main", "compaction"]
+
+
+def test_without_auxiliary_calls_the_main_line_is_one_sample() -> None:
+    made = export(COMPACTED, filters=WITHOUT_AUXILIARY)
+    check_samples(made.samples, ["P | [30] [5] 4 40 5 3 [32] [5]"])
+    assert made.ledger == Ledger(8, 4, {"label:compaction": 2, "label:title": 2})
+
+
+def test_a_main_line_that_only_auxiliary_calls_go_on_from_is_exported_once() -> None:
+    trajectory = labelled(
+        ("s10 u20 -> a30", MAIN), ("s10 u20 a30 u21 -> a31", COMPACTION), ("s10 u20 a30 u22 -> a32", TITLE)
+    )
+    made = export(trajectory, filters=WITHOUT_AUXILIARY, reward=RewardSpec(REWARD, {2: REWARD}))
+    check_samples(made.samples, ["P | [30] [5]"])
+    assert made.samples[0].metadata["leaf"] == 2, "the leaf that the session shows"
+    assert made.ledger == Ledger(6, 2, {"label:compaction": 2, "label:title": 2})
+
+
+def test_an_auxiliary_call_that_the_main_line_goes_on_from_is_context() -> None:
+    trajectory = labelled(("s10 u20 -> a30", TITLE), ("s10 u20 a30 t40 -> a31", MAIN))
+    made = export(trajectory, filters=WITHOUT_AUXILIARY)
+    check_samples(made.samples, ["P | 30 5 4 40 5 3 [31] [5]"])
+    assert made.ledger == Ledger(4, 2, {"label:title": 2})
+
+
+def test_a_turn_without_a_label_is_not_filtered() -> None:
+    trajectory = Trajectory()
+    record(trajectory, "s10 u20 -> a30")
+    assert export(trajectory, filters=ExportFilters(frozenset(LabelKind))).ledger == Ledger(2, 2, {})
+
+
 @UNTIMED
 @given(
     SESSIONS,
-    st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=8, max_size=8),
+    st.lists(st.tuples(st.integers(0, 4), st.booleans(), st.sampled_from(LabelKind)), min_size=8, max_size=8),
     st.builds(
         ExportFilters,
+        drop_labels=st.frozensets(st.sampled_from(LabelKind)),
         max_staleness=st.one_of(st.none(), st.integers(0, 3)),
         current_version=st.just(4),
         stale=st.sampled_from(StaleScope),
@@ -109,17 +166,18 @@ def test_a_truncated_turn_that_the_agent_went_on_from_is_no_truncated_leaf() -> 
     st.one_of(st.none(), st.integers(1, 40)),
 )
 def test_whatever_is_filtered_the_ledger_balances(
-    steps: list[Step], kinds: list[tuple[int, bool]], filters: ExportFilters, limit: int | None
+    steps: list[Step], kinds: list[tuple[int, bool, LabelKind]], filters: ExportFilters, limit: int | None
 ) -> None:
     """And what trains is allowed to, once."""
     trajectory = Trajectory()
-    for drawn, (version, truncated) in zip(played(steps), kinds, strict=False):
+    for drawn, (version, truncated, kind) in zip(played(steps), kinds, strict=False):
         size = drawn.record.output_ids.size
         trajectory.record_turn(
             turn=replace(
                 drawn.record,
                 versions=(VersionSpan(0, size, version),) if size else (),
                 finish_reason="length" if truncated else "stop",
+                label=Label(kind),
             ),
             prompt_messages=drawn.prompt_messages,
             response_message=drawn.response_message,
@@ -129,6 +187,7 @@ def test_whatever_is_filtered_the_ledger_balances(
     assert len(trained_turns) == len(set(trained_turns))
     for sample in made.samples:
         assert not (filters.drop_truncated and sample.metadata["truncated"])
+        assert not any(span["trained"] and span["label"] in filters.drop_labels for span in sample.metadata["turns"])
         for start, end, version in (spans for turn in sample.metadata["turns"] for spans in turn["versions"]):
             stale = filters.max_staleness is not None and version < 4 - filters.max_staleness
             assert not (stale and any(sample.loss_mask[start:end]))
@@ -139,7 +198,7 @@ def test_whatever_is_filtered_the_ledger_balances(
     [
         (None, ExportFilters()),
         ({}, ExportFilters()),
-        ({"drop_labels": ["title", "count"]}, ExportFilters(frozenset({"title", "count"}))),
+        ({"drop_labels": ["title", "count"]}, ExportFilters(frozenset({LabelKind.TITLE, LabelKind.COUNT}))),
         ({"max_staleness": 2, "current_version": 5}, ExportFilters(max_staleness=2, current_version=5)),
         ({"max_staleness": 2}, ExportFilters(max_staleness=2)),
         ({"stale": "samples", "drop_truncated": True}, ExportFilters(stale=StaleScope.SAMPLES, drop_truncated=True)),
@@ -156,6 +215,7 @@ def test_parse(document: Any, filters: ExportFilters) -> None:
         ({"max_stale": 1}, "filters.max_stale"),
         ({"drop_labels": "title"}, "filters.drop_labels"),
         ({"drop_labels": [1]}, "filters.drop_labels"),
+        ({"drop_labels": ["title", "tittle"]}, "filters.drop_labels"),
         ({"max_staleness": -1}, "filters.max_staleness"),
         ({"max_staleness": True}, "filters.max_staleness"),
         ({"current_version": 1.5}, "filters.current_version"),

@@ -158,6 +158,7 @@ def test_spans_say_whose_tokens_they_are() -> None:
         "end": 2,
         "finish_reason": "stop",
         "reward": None,
+        "label": None,
         "versions": [[0, 1, 4], [1, 2, 5]],
         **in_force,
     }
@@ -171,6 +172,7 @@ def test_spans_say_whose_tokens_they_are() -> None:
             "versions": [[6, 8, 5]],
             "trained": True,
             "reward": None,
+            "label": None,
             **unknown,
         },
     ]
