@@ -12,8 +12,11 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from adapter.types import HistoryPolicy
 
 ENVIRONMENT_PREFIX = "ROLLSERVE_"
 NOT_CONFIGURATION = frozenset({"ROLLSERVE_CACHE", "ROLLSERVE_CONFIG", "ROLLSERVE_URL"})
@@ -70,6 +73,10 @@ class Config:
     )
     max_turns: int | None = setting(None, "Turns that a session may have. Default: no limit.")
     max_body_bytes: int = setting(64 * 1024 * 1024, "Largest request body.")
+    history_policy: HistoryPolicy = setting(
+        HistoryPolicy.KEEP,
+        "What the model sees of earlier turns: `keep` (append-only) or `template` (as rendered today).",
+    )
     fork_threshold_tokens: int = setting(
         1024, "Replies shorter than this may be realigned or merged on export; 0 turns that off."
     )
@@ -174,7 +181,11 @@ def _convert(name: str, raw: Any, source: str) -> Any:
             return tuple(kind(item) for item in (raw.split(",") if isinstance(raw, str) else raw))
         return _convert_one(kind, raw)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{name} = {raw!r} in {source} is not a valid {kind.__name__}") from error
+        raise ConfigError(f"{name} = {raw!r} in {source} is not {_expected(kind)}") from error
+
+
+def _expected(kind: type) -> str:
+    return f"one of {', '.join(kind)}" if issubclass(kind, StrEnum) else f"a valid {kind.__name__}"
 
 
 def _convert_one(kind: type, raw: Any) -> Any:

@@ -87,3 +87,7 @@ class HandleIds(RandomIds):
 
     def for_turn(self, sid: str, turn: int) -> IdSource:
         return TurnIds(self._handles, sid, turn)
+
+    def turn_of(self, sid: str, issued: str) -> int | None:
+        handle = self._handles.read(sid, issued)
+        return None if handle is None else handle.turn

@@ -17,6 +17,10 @@ class ReplyIds(IdSource, Protocol):
 
     def for_turn(self, sid: str, turn: int) -> IdSource: ...
 
+    def turn_of(self, sid: str, issued: str) -> int | None:
+        """The turn of session ``sid`` for which an id was issued; None if it is not ours."""
+        ...
+
 
 class RandomIds:
     """The real source."""

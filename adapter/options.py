@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from adapter.config import Config, ConfigError, field_type, load_config
+from adapter.types import HistoryPolicy
 
 
 def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,5 +48,5 @@ def _option(field: dataclasses.Field[Any]) -> Callable[[Callable[..., Any]], Cal
         text += f"  [default: {field.default}]"
     if kind is bool:
         return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=text)
-    types: dict[type, Any] = {Path: click.Path(path_type=Path), str: str, int: int, float: float}
-    return click.option(flag, field.name, type=types[kind], multiple=repeated, default=None, help=text)
+    types: dict[type, Any] = {Path: click.Path(path_type=Path), HistoryPolicy: click.Choice(list(HistoryPolicy))}
+    return click.option(flag, field.name, type=types.get(kind, kind), multiple=repeated, default=None, help=text)

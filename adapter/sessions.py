@@ -24,6 +24,7 @@ from adapter.errors import BadRequest, Conflict, Gone, NotFound, TooManyRequests
 from adapter.reply import ReplyBook
 from adapter.sampling import SessionSampling
 from adapter.trajectory import Export, ExportFilters, RewardSpec, Sample, Trajectory
+from adapter.types import HistoryPolicy
 
 MAX_NAME_LENGTH = 256
 """Characters. Names come from headers and bodies; API keys, which may serve as names, are shorter."""
@@ -42,6 +43,8 @@ class SessionSettings:
     """What ``POST /v1/sessions`` can set."""
 
     sampling: SessionSampling = field(default_factory=SessionSampling)
+    policy: HistoryPolicy | None = None
+    """None takes the server's."""
     max_context_tokens: int | None = None
     max_turns: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -119,9 +122,9 @@ class Sessions:
         _check_name(sid)
         if sid in self._live or sid in self._finished:
             raise Conflict(f"session {sid!r} exists already", field="sid")
-        session = Session(
-            sid, settings, Trajectory(self._config.fork_threshold_tokens, require_log_probs=True), time.time()
-        )
+        policy = settings.policy or self._config.history_policy
+        trajectory = Trajectory(self._config.fork_threshold_tokens, require_log_probs=True, policy=policy)
+        session = Session(sid, settings, trajectory, time.time())
         self._live[sid] = session
         return session
 
@@ -133,6 +136,10 @@ class Sessions:
         if sid in self._finished:
             raise Gone(f"session {sid!r} is finished")
         raise NotFound(f"there is no session {sid!r}; open it with POST /v1/sessions", field="session")
+
+    def known(self, sid: str) -> Session | None:
+        """A live session, or None."""
+        return self._live.get(sid)
 
     def find_or_open(self, sid: str) -> Session:
         """The session of a name that a client brought itself. Raises: as ``find``, with ``--explicit-sessions``; else Gone."""

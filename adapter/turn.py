@@ -10,7 +10,6 @@ generation. Before the commit that leaves no trace; after it the turn is recorde
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator
@@ -23,18 +22,15 @@ from adapter.config import Config
 from adapter.errors import BadRequest, NotFound, PromptTooLong, UpstreamFailed, from_engine
 from adapter.handles import HandleIds, Handles
 from adapter.ids import ReplyIds
-from adapter.parsing import ParserChoice, Pipeline, PipelineOptions, choose_parsers
+from adapter.parsing import choose_parsers
+from adapter.prompting import PlannedPrompt, Prompting, for_policy
 from adapter.protocols.common import manager_message
-from adapter.protocols.folding import folded
-from adapter.render.prompt import Prompt, Renderer
+from adapter.render.prompt import Renderer
 from adapter.sampling import EffectiveSampling, effective_sampling
 from adapter.sessions import Session
-from adapter.types import ChatRequest, ParsedModelOutput, ReplyEvent, Sampling, TurnRecord, Usage, VersionSpan
+from adapter.types import ChatRequest, Label, ParsedModelOutput, ReplyEvent, Sampling, TurnRecord, Usage, VersionSpan
 from engine.errors import EngineError
 from engine.types import Engine, FinishReason, GenerateRequest, TokenChunk
-
-OFF_LOOP_CHARACTERS = 16_000
-"""Conversations longer than this are rendered and encoded in a thread: about 4k tokens, 5 ms; a hop costs 0.05 ms."""
 
 SUSPECT_ZERO_TOKENS = 16
 """This many tokens sampled at a temperature above 0, all with log prob 0.0: the engine is not giving log probs at all."""
@@ -46,14 +42,19 @@ class TurnServices:
 
     config: Config
     engine: Engine
-    renderer: Renderer
-    parsers: ParserChoice
+    prompting: Prompting
     ids: ReplyIds
 
     @classmethod
     def build(cls, config: Config, engine: Engine, renderer: Renderer, ids: ReplyIds | None = None) -> TurnServices:
+        """Raises: UnknownParser."""
         parsers = choose_parsers(renderer.template.source, config.tool_parser, config.reasoning_parser)
-        return cls(config, engine, renderer, parsers, ids or HandleIds(Handles()))
+        ids = ids or HandleIds(Handles())
+        return cls(config, engine, Prompting(renderer, parsers, ids), ids)
+
+    @property
+    def renderer(self) -> Renderer:
+        return self.prompting.renderer
 
     @property
     def context_tokens(self) -> int:
@@ -69,37 +70,45 @@ class TurnOutcome:
     usage: Usage
 
 
-async def count_prompt_tokens(services: TurnServices, request: ChatRequest) -> int:
-    """The exact length of the prompt that ``request`` would send. Raises: BadRequest, NotFound."""
+async def count_prompt_tokens(services: TurnServices, session: Session | None, request: ChatRequest) -> int:
+    """The exact length of the prompt that ``request`` would send now. Raises: BadRequest, NotFound."""
     check_model(services.config, request)
-    return int((await _render(services.renderer, folded(request))).ids.size)
+    if session is None:
+        return int((await services.prompting.full_prompt(for_policy(services.config.history_policy, request))).size)
+    request = for_policy(session.trajectory.policy, request)
+    return int((await services.prompting.prompt(session, request)).ids.size)
 
 
-async def prepare_turn(services: TurnServices, session: Session, number: int, request: ChatRequest) -> Turn:
+async def prepare_turn(
+    services: TurnServices, session: Session, number: int, request: ChatRequest, label: Label
+) -> Turn:
     """Everything that can be refused before the engine is asked. Raises: AdapterError."""
     check_model(services.config, request)
-    request = folded(request)
+    request = for_policy(session.trajectory.policy, request)
     sampling = effective_sampling(services.config, session.settings.sampling, request, secrets.randbits(63))
-    prompt = await _render(services.renderer, request)
-    context = min(session.settings.max_context_tokens or services.context_tokens, services.context_tokens)
-    if prompt.ids.size >= context:
-        raise PromptTooLong(int(prompt.ids.size), context)
-    max_tokens = min(sampling.max_tokens, context - int(prompt.ids.size))
-    if sampling.params.min_tokens > max_tokens:
-        raise BadRequest(
-            f"min_tokens is {sampling.params.min_tokens}, but only {max_tokens} tokens may be sampled",
-            field="min_tokens",
-        )
+    prompt = await services.prompting.prompt(session, request)
     generate = GenerateRequest(
         request_id=services.ids.new("gen_", 24),
         prompt_ids=prompt.ids,
-        max_tokens=max_tokens,
+        max_tokens=_token_limit(services, session, sampling, int(prompt.ids.size)),
         sampling=sampling.params,
         end_ids=services.renderer.end_ids,
         session=session.sid,
         turn=number,
     )
-    return Turn(services, session, request, prompt, generate, sampling)
+    return Turn(services, session, request, label, prompt, generate, sampling)
+
+
+def _token_limit(services: TurnServices, session: Session, sampling: EffectiveSampling, prompt_tokens: int) -> int:
+    """Output tokens that fit. Raises: PromptTooLong; BadRequest, if ``min_tokens`` do not fit."""
+    context = min(session.settings.max_context_tokens or services.context_tokens, services.context_tokens)
+    if prompt_tokens >= context:
+        raise PromptTooLong(prompt_tokens, context)
+    limit = min(sampling.max_tokens, context - prompt_tokens)
+    if sampling.params.min_tokens > limit:
+        message = f"min_tokens is {sampling.params.min_tokens}, but only {limit} tokens may be sampled"
+        raise BadRequest(message, field="min_tokens")
+    return limit
 
 
 class Turn:
@@ -110,38 +119,40 @@ class Turn:
         services: TurnServices,
         session: Session,
         request: ChatRequest,
-        prompt: Prompt,
+        label: Label,
+        prompt: PlannedPrompt,
         generate: GenerateRequest,
         sampling: EffectiveSampling,
     ) -> None:
         self.session = session
         self.request = request
-        self.prompt_ids = prompt.ids
+        self.prompt = prompt
         self.sampling = sampling
         self.number = generate.turn
         self.ids = services.ids.for_turn(session.sid, generate.turn)
         """The source of the ids in this reply."""
         self.outcome: TurnOutcome | None = None
         self._services = services
+        self._label = label
         self._generate = generate
         self._chunks: list[TokenChunk] = []
         self._started_at = time.time()
-        self._pipeline = Pipeline(
-            services.renderer.tokenizer,
-            PipelineOptions.for_reply(
-                services.parsers,
-                prompt_text=prompt.text,
-                end_ids=services.renderer.end_ids,
-                stop=request.stop,
-                tools=(*request.tools, *request.deferred_tools),
-            ),
-        )
+        tools = (*request.tools, *request.deferred_tools)
+        self._pipeline = services.prompting.pipeline(prompt.ids, tools, request.stop)
 
     async def events(self) -> AsyncGenerator[list[ReplyEvent], None]:
         """Batches of reply events as tokens arrive; the turn is committed when the last batch is given.
 
-        Raises: AdapterError, if the engine fails; nothing is recorded then.
+        Raises: AdapterError, if the engine fails. Then, and if it is closed early, what was sampled is kept as an interrupted turn.
         """
+        try:
+            async for batch in self._run():
+                yield batch
+        finally:
+            if self.outcome is None:
+                self._keep_interrupted()
+
+    async def _run(self) -> AsyncGenerator[list[ReplyEvent], None]:
         try:
             async with aclosing(self._services.engine.generate(self._generate)) as chunks:
                 async for chunk in chunks:
@@ -172,19 +183,33 @@ class Turn:
         """Record the turn. Synchronous: nothing can come between the last token and the record."""
         parsed = self._pipeline.output()
         record = self._record(reason, parsed.ill_formed)
-        self.session.trajectory.record_turn(
-            turn=record,
-            prompt_messages=self.request.messages,
-            response_message=manager_message(parsed),
-            metadata={"sid": self.session.sid},
+        self.session.trajectory.commit(
+            self.prompt.plan,
+            record,
+            manager_message(parsed),
+            {"sid": self.session.sid},
+            number=self.number,
+            opening_tokens=self.prompt.opening_tokens,
         )
         usage = Usage(
-            input_tokens=int(self.prompt_ids.size),
+            input_tokens=int(self.prompt.ids.size),
             output_tokens=int(record.output_ids.size),
             cached_tokens=record.cached_tokens,
             reasoning_tokens=self._pipeline.reasoning_tokens,
         )
         return TurnOutcome(parsed, reason, usage)
+
+    def _keep_interrupted(self) -> None:
+        """A client may replay what it was given of a cut reply; then that part becomes its turn."""
+        if not self._chunks:
+            return
+        self.session.trajectory.record_interrupted(
+            self.prompt.plan,
+            self._record(FinishReason.CANCELLED, ill_formed=False),
+            manager_message(self._pipeline.output()),
+            number=self.number,
+            opening_tokens=self.prompt.opening_tokens,
+        )
 
     def _record(self, reason: FinishReason, ill_formed: bool) -> TurnRecord:
         # A stop string of the client ends the reply at the token that completed it; what the engine sampled after is no part of it.
@@ -196,7 +221,7 @@ class Turn:
         params = self._generate.sampling
         suspect = params.temperature > 0 and params.top_k != 1 and kept >= SUSPECT_ZERO_TOKENS and not log_probs.any()
         return TurnRecord(
-            prompt_ids=self.prompt_ids,
+            prompt_ids=self.prompt.ids,
             output_ids=output_ids,
             output_log_probs=log_probs,
             finish_reason=reason,
@@ -207,6 +232,9 @@ class Turn:
             cached_tokens=finished.cached_tokens if finished else 0,
             started_at=self._started_at,
             finished_at=time.time(),
+            scaffold=self.prompt.scaffold,
+            normalised=self.request.normalised,
+            label=self._label,
         )
 
 
@@ -222,19 +250,6 @@ def _version_spans(chunks: list[TokenChunk], kept: int) -> tuple[VersionSpan, ..
             spans.append(VersionSpan(start, end, chunk.weight_version))
         start = end
     return tuple(spans)
-
-
-async def _render(renderer: Renderer, request: ChatRequest) -> Prompt:
-    arguments = (request.messages, request.tools, request.template_options)
-    if _characters(request) > OFF_LOOP_CHARACTERS:
-        return await asyncio.to_thread(renderer.prompt, *arguments)
-    return renderer.prompt(*arguments)
-
-
-def _characters(request: ChatRequest) -> int:
-    return sum(len(str(message.get("content", ""))) for message in request.messages) + sum(
-        len(str(tool)) for tool in request.tools
-    )
 
 
 def check_model(config: Config, request: ChatRequest) -> None:

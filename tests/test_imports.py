@@ -43,7 +43,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.sampling",
     ),
     ("engine", "adapter.storage"),
-    ("adapter.reply", "adapter.sessions", "adapter.turn"),
+    ("adapter.prompting", "adapter.reply", "adapter.sessions", "adapter.turn"),
     ("adapter.http",),
     ("adapter.workers",),
     ("adapter.cli", "adapter.options", "adapter.serving", "adapter.demo", "adapter.views", "adapter.doctor"),

@@ -3,7 +3,9 @@
 POST /v1/messages, /v1/messages/count_tokens     Anthropic Messages
 POST /v1/chat/completions                        OpenAI Chat Completions
 GET  /v1/models
-POST /v1/sessions   GET /v1/sessions   GET /v1/sessions/SID   POST /v1/sessions/SID/finish   DELETE /v1/sessions/SID
+POST /v1/sessions                                open; GET lists
+GET  /v1/sessions/SID, /v1/sessions/SID/explain  look; DELETE forgets
+POST /v1/sessions/SID/finish                     samples
 GET  /healthz   GET /readyz
 """
 
@@ -31,6 +33,7 @@ def build_app(state: ServerState) -> web.Application:
     app.router.add_post("/v1/sessions", control.open_session)
     app.router.add_get("/v1/sessions", control.list_sessions)
     app.router.add_get("/v1/sessions/{sid}", control.show_session)
+    app.router.add_get("/v1/sessions/{sid}/explain", control.explain_session)
     app.router.add_post("/v1/sessions/{sid}/finish", control.finish_session)
     app.router.add_delete("/v1/sessions/{sid}", control.drop_session)
     app.router.add_get("/healthz", health.alive)

@@ -14,8 +14,9 @@ from adapter.protocols.common import dump_json
 from adapter.sampling import SessionSampling, read_settings
 from adapter.sessions import FinishRequest, Session, SessionSettings
 from adapter.trajectory import REWARD_FIELDS, Export, ExportFilters, RewardSpec
+from adapter.types import HistoryPolicy
 
-_OPEN_FIELDS = frozenset({"sid", "sampling", "max_context_tokens", "max_turns", "metadata"})
+_OPEN_FIELDS = frozenset({"sid", "sampling", "policy", "max_context_tokens", "max_turns", "metadata"})
 _FINISH_FIELDS = frozenset(
     {*REWARD_FIELDS, "filters", "metadata", "index", "group_index", "prompt", "label", "max_sample_tokens"}
 )
@@ -34,6 +35,7 @@ async def open_session(request: web.Request) -> web.StreamResponse:
             default=read_settings(sampling.get("default", {}), "sampling.default"),
             pinned=read_settings(sampling.get("pinned", {}), "sampling.pinned"),
         ),
+        policy=_policy(body.get("policy")),
         max_context_tokens=_integer(body, "max_context_tokens", low=2),
         max_turns=_integer(body, "max_turns", low=1),
         metadata=_object(body, "metadata"),
@@ -52,6 +54,23 @@ async def show_session(request: web.Request) -> web.StreamResponse:
     """``GET /v1/sessions/SID``: the session's tree as paths from root to leaf."""
     session = request.app[STATE].sessions.find(request.match_info["sid"])
     return _json({**_summary(session), "paths": session.trajectory.paths()})
+
+
+async def explain_session(request: web.Request) -> web.StreamResponse:
+    """``GET /v1/sessions/SID/explain``: how each turn's history was recognised, and what its prompt is made of."""
+    state = request.app[STATE]
+    session = state.sessions.find(request.match_info["sid"])
+    tokenizer = state.services.renderer.tokenizer
+
+    def readable(turn: dict[str, Any]) -> dict[str, Any]:
+        split = turn.get("divergence")
+        if split is None:
+            return turn
+        texts = {side: tokenizer.decode(split[side], skip_special_tokens=False) for side in ("before", "known", "sent")}
+        return {**turn, "divergence": {**split, "text": texts}}
+
+    turns = [readable(turn.to_dict()) for turn in session.trajectory.explain()]
+    return _json({"sid": session.sid, "policy": session.trajectory.policy, "turns": turns})
 
 
 async def finish_session(request: web.Request) -> web.StreamResponse:
@@ -94,6 +113,7 @@ def _summary(session: Session) -> dict[str, Any]:
     return {
         "sid": session.sid,
         "state": session.state,
+        "policy": session.trajectory.policy,
         "has_session": turns > 0,
         "turn_count": turns,
         "in_flight": len(session.in_flight),
@@ -143,3 +163,9 @@ def _sid(body: Mapping[str, Any]) -> str | None:
             "sid must be a non-empty string of letters, digits and -_.~, since it stands in URLs", field="sid"
         )
     return sid
+
+
+def _policy(value: Any) -> HistoryPolicy | None:
+    if value is None or value in list(HistoryPolicy):
+        return None if value is None else HistoryPolicy(value)
+    raise BadRequest(f"policy must be one of {', '.join(HistoryPolicy)}", field="policy")

@@ -23,9 +23,19 @@ CLIENT_HEADERS = ("X-Claude-Code-Session-Id", "thread-id", "session-id", "x-sess
 def session_of(request: web.Request, sessions: Sessions, protocol: WireProtocol, body: Mapping[str, Any]) -> Session:
     """Raises: NotFound, Gone, BadRequest (a name that cannot be one)."""
     sid = request.match_info.get("sid")
-    if sid is not None:
-        return sessions.find(sid)
-    return sessions.find_or_open(_header_name(request) or protocol.body_session(body) or DEFAULT_SESSION)
+    return sessions.find(sid) if sid is not None else sessions.find_or_open(_own_name(request, protocol, body))
+
+
+def known_session(
+    request: web.Request, sessions: Sessions, protocol: WireProtocol, body: Mapping[str, Any]
+) -> Session | None:
+    """The session if it is there; none is opened. Raises: NotFound and Gone, for a session in the URL only."""
+    sid = request.match_info.get("sid")
+    return sessions.find(sid) if sid is not None else sessions.known(_own_name(request, protocol, body))
+
+
+def _own_name(request: web.Request, protocol: WireProtocol, body: Mapping[str, Any]) -> str:
+    return _header_name(request) or protocol.body_session(body) or DEFAULT_SESSION
 
 
 def _header_name(request: web.Request) -> str | None:

@@ -15,16 +15,17 @@ from aiohttp import web
 from adapter.errors import AdapterError
 from adapter.http.bodies import read_json_object
 from adapter.http.failures import Handler, ServerFault
-from adapter.http.session_name import session_of
+from adapter.http.session_name import known_session, session_of
 from adapter.http.state import PROTOCOL, STATE
 from adapter.http.stream import EventStream, write_whole
+from adapter.labels import label_request
 from adapter.logs import event
 from adapter.protocols.base import WireProtocol
 from adapter.protocols.common import dump_json
 from adapter.reply import LiveReply
 from adapter.sessions import Session
 from adapter.turn import Turn, TurnServices, check_model, count_prompt_tokens, prepare_turn
-from adapter.types import ChatRequest
+from adapter.types import ChatRequest, Label
 
 logger = logging.getLogger("rollserve.turn")
 
@@ -44,7 +45,8 @@ def turn_handler(protocol: WireProtocol) -> Handler:
         if reply is None:
             reply = LiveReply(protocol.name, body, key)
             session.replies.add(reply)
-            reply.start(_ReplyMaker(state.services, session, protocol, chat).make)
+            label = label_request(request.headers, chat)
+            reply.start(_ReplyMaker(state.services, session, protocol, chat, label).make)
         with reply.reader():
             if not chat.stream:
                 return await write_whole(reply)
@@ -56,11 +58,14 @@ def turn_handler(protocol: WireProtocol) -> Handler:
 class _ReplyMaker:
     """Runs one turn and appends what goes on the wire to its reply."""
 
-    def __init__(self, services: TurnServices, session: Session, protocol: WireProtocol, chat: ChatRequest) -> None:
+    def __init__(
+        self, services: TurnServices, session: Session, protocol: WireProtocol, chat: ChatRequest, label: Label
+    ) -> None:
         self._services = services
         self._session = session
         self._protocol = protocol
         self._chat = chat
+        self._label = label
         self._model = chat.model or services.config.served_model_name
         self._reply_id = protocol.new_reply_id(services.ids)
         self._created = int(time.time())
@@ -69,7 +74,7 @@ class _ReplyMaker:
         """The work of the reply's task. Raises: AdapterError."""
         try:
             with self._session.turn_in_flight(self._services.config.max_turns) as number:
-                turn = await prepare_turn(self._services, self._session, number, self._chat)
+                turn = await prepare_turn(self._services, self._session, number, self._chat, self._label)
                 await (self._stream(turn, reply) if self._chat.stream else self._whole(turn, reply))
                 _log_turn(self._protocol.name, turn)
         except AdapterError:
@@ -83,7 +88,7 @@ class _ReplyMaker:
             self._chat, reply_id=self._reply_id, model=self._model, ids=turn.ids, created=self._created
         )
         reply.begin(_debug_headers(turn), keepalive=frames.keepalive(), render_error=frames.error)
-        reply.append(frames.start(int(turn.prompt_ids.size)))
+        reply.append(frames.start(int(turn.prompt.ids.size)))
         async with aclosing(turn.events()) as batches:
             async for batch in batches:
                 outcome = turn.outcome
@@ -119,8 +124,12 @@ def _is_retry(request: web.Request) -> bool:
 
 
 def _debug_headers(turn: Turn) -> dict[str, str]:
-    """Which session and turn this is, what the session's pinned values replaced, which fields had no effect."""
-    headers = {"x-rollserve-session": quote(turn.session.sid), "x-rollserve-turn": str(turn.number)}
+    """Which session and turn this is, how its history was recognised, what pinned values replaced, which fields had no effect."""
+    headers = {
+        "x-rollserve-session": quote(turn.session.sid),
+        "x-rollserve-turn": str(turn.number),
+        "x-rollserve-match": turn.prompt.plan.reason,
+    }
     if turn.sampling.overridden:
         headers["x-rollserve-pinned"] = ",".join(turn.sampling.overridden)
     if turn.request.unused_fields:
@@ -133,18 +142,21 @@ def _log_turn(protocol: str, turn: Turn) -> None:
     assert outcome is not None
     event(
         logger, logging.INFO, "turn", sid=turn.session.sid, turn=turn.number, protocol=protocol,
-        input_tokens=outcome.usage.input_tokens, cached_tokens=outcome.usage.cached_tokens,
-        output_tokens=outcome.usage.output_tokens, finish_reason=str(outcome.reason),
+        match=str(turn.prompt.plan.reason), input_tokens=outcome.usage.input_tokens,
+        cached_tokens=outcome.usage.cached_tokens, output_tokens=outcome.usage.output_tokens,
+        finish_reason=str(outcome.reason),
     )  # fmt: skip
 
 
 def count_tokens_handler(protocol: WireProtocol) -> Handler:
-    """``/v1/messages/count_tokens``: the exact length of the prompt, rendered as a turn would be."""
+    """``/v1/messages/count_tokens``: the exact length of the prompt that a turn would have. Opens no session."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         request[PROTOCOL] = protocol
         body = await read_json_object(request)
-        count = await count_prompt_tokens(request.app[STATE].services, protocol.parse_request(body))
+        state = request.app[STATE]
+        session = known_session(request, state.sessions, protocol, body)
+        count = await count_prompt_tokens(state.services, session, protocol.parse_request(body))
         return web.Response(body=orjson.dumps({"input_tokens": count}), content_type="application/json")
 
     return handle

@@ -9,5 +9,8 @@ class FixedIds:
     def new(self, prefix: str, length: int) -> str:
         return prefix + "a" * length
 
+    def turn_of(self, sid: str, issued: str) -> int | None:
+        return None
+
     def for_turn(self, sid: str, turn: int) -> FixedIds:
         return self

@@ -8,10 +8,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 
 from adapter.config import Config
+from adapter.ids import ReplyIds
 from adapter.render.prompt import Renderer
 from tests.support.assets import tokenizer_dir
 from tests.support.engine import FakeEngine
-from tests.support.ids import FixedIds
 from tests.support.server import TestServer, serving
 
 Serve = Callable[..., AbstractAsyncContextManager[TestServer]]
@@ -32,9 +32,9 @@ def encode(qwen: Renderer) -> Callable[[str], list[int]]:
 @pytest.fixture
 def serve(qwen: Renderer) -> Serve:
     @asynccontextmanager
-    async def start(engine: FakeEngine, **settings: object) -> AsyncIterator[TestServer]:
+    async def start(engine: FakeEngine, ids: ReplyIds | None = None, **settings: object) -> AsyncIterator[TestServer]:
         config = Config(served_model_name="slime-actor", **settings)  # type: ignore[arg-type]
-        async with serving(engine, qwen, config, FixedIds()) as server:
+        async with serving(engine, qwen, config, ids) as server:
             yield server
 
     return start

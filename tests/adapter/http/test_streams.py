@@ -36,10 +36,10 @@ async def test_a_delta_leaves_while_the_engine_still_works(serve, encode, route)
 @pytest.mark.parametrize("stream", [True, False])
 @ROUTES
 async def test_nothing_looks_complete_before_the_turn_is_committed(serve, encode, route, stream, monkeypatch) -> None:
-    def refuse(self, **turn):
+    def refuse(self, *turn, **more):
         raise RuntimeError("the record cannot be written")
 
-    monkeypatch.setattr("adapter.trajectory.Trajectory.record_turn", refuse)
+    monkeypatch.setattr("adapter.trajectory.Trajectory.commit", refuse)
     engine = FakeEngine([Answer([encode("first"), encode(" last")])])
     async with serve(engine) as server, server.http.post(route, json={**BODY, "stream": stream}) as response:
         seen = b""

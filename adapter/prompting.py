@@ -1,0 +1,149 @@
+"""From a request to prompt ids: where the trajectory's plan and the renderer meet.
+
+    match    which turns of the session the request goes on from (``adapter.trajectory``)
+    render   what is not known: all of it, or an opening, or only the new messages (``adapter.render``)
+
+The prompt is ``render(opening) ++ known ids ++ render(suffix)``, as the plan says; commit compares it with what was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from adapter.ids import ReplyIds
+from adapter.parsing import ParserChoice, Pipeline, PipelineOptions
+from adapter.protocols.common import manager_message
+from adapter.protocols.folding import folded
+from adapter.render.closing import SuffixRefused
+from adapter.render.prompt import Renderer
+from adapter.sessions import Session
+from adapter.trajectory import Generation, Head, Plan
+from adapter.trajectory.likeness import differences, is_part
+from adapter.types import ChatRequest, HistoryPolicy, Message, ScaffoldSpan, Tool
+from engine.types import Ids
+
+OFF_LOOP_CHARACTERS = 16_000
+"""What is longer than this is rendered and encoded in a thread: about 4k tokens, 5 ms; a hop costs 0.05 ms."""
+
+TAIL_TOKENS = 32
+"""Ids at the end of a prompt that are decoded to see whether it opened the reasoning."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPrompt:
+    """The prompt of a turn: ``ids`` int32 [P]."""
+
+    plan: Plan
+    ids: Ids
+    scaffold: tuple[ScaffoldSpan, ...]
+    """Spans over what was rendered last: the whole prompt, or what follows the known ids."""
+    opening_tokens: int = 0
+    """Tokens of the rendered opening, where known ids follow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompting:
+    """Renderer and parsers of the served model, and the source of the handles that clients replay."""
+
+    renderer: Renderer
+    parsers: ParserChoice
+    ids: ReplyIds
+
+    async def prompt(self, session: Session, request: ChatRequest) -> PlannedPrompt:
+        """Match the request in its session and render what is new. Changes nothing. Raises: BadRequest."""
+        plan = self._match(session, request)
+        if _characters((*plan.opening, *plan.suffix), request.tools) > OFF_LOOP_CHARACTERS:
+            return await asyncio.to_thread(self._render, plan, request)
+        return self._render(plan, request)
+
+    async def full_prompt(self, request: ChatRequest) -> Ids:
+        """The prompt of a request that belongs to no session. Raises: BadRequest."""
+        arguments = (request.messages, request.tools, request.template_options)
+        if _characters(request.messages, request.tools) > OFF_LOOP_CHARACTERS:
+            return (await asyncio.to_thread(self.renderer.prompt, *arguments)).ids
+        return self.renderer.prompt(*arguments).ids
+
+    def pipeline(self, prompt_ids: Ids, tools: Iterable[Tool], stop: tuple[str, ...]) -> Pipeline:
+        """What reads a reply to this prompt."""
+        tail = self.renderer.tokenizer.decode(prompt_ids[-TAIL_TOKENS:].tolist(), skip_special_tokens=False)
+        options = PipelineOptions.for_reply(
+            self.parsers, prompt_text=tail, end_ids=self.renderer.end_ids, stop=stop, tools=tuple(tools)
+        )
+        return Pipeline(self.renderer.tokenizer, options)
+
+    def _match(self, session: Session, request: ChatRequest) -> Plan:
+        def recut(turn: Generation, message: Message) -> int | None:
+            return self._recut(turn, message, (*request.tools, *request.deferred_tools))
+
+        head = Head.of(request.tools, request.model, request.template_options)
+        refs = [self._turns(session.sid, handles) for handles in request.handles]
+        return session.trajectory.match(request.messages, head=head, refs=refs, recut=recut)
+
+    def _turns(self, sid: str, handles: Iterable[str]) -> frozenset[int]:
+        """The turns that these handles refer to, those left out that are not ours."""
+        return frozenset(turn for handle in handles if (turn := self.ids.turn_of(sid, handle)) is not None)
+
+    def _render(self, plan: Plan, request: ChatRequest) -> PlannedPrompt:
+        previous = plan.previous
+        if previous is None:
+            whole = self.renderer.prompt(plan.opening, request.tools, request.template_options)
+            return PlannedPrompt(plan, whole.ids, whole.scaffold)
+        try:
+            suffix = self.renderer.suffix(
+                plan.suffix,
+                request.tools,
+                request.template_options,
+                output_tail=previous.output,
+                called=_called(plan.messages[: len(plan.messages) - len(plan.suffix)]),
+            )
+        except SuffixRefused:
+            return self._render(plan.full_render(), request)
+        pieces = [plan.known_ids(), suffix.ids]
+        opening_tokens = 0
+        if plan.opening:
+            opening = self.renderer.prompt(plan.opening, request.tools, request.template_options).ids
+            opening_tokens = int(opening.size)
+            pieces.insert(0, opening)
+        return PlannedPrompt(plan, np.concatenate(pieces), suffix.scaffold, opening_tokens)
+
+    def _recut(self, turn: Generation, message: Message, tools: tuple[Tool, ...]) -> int | None:
+        """How many output tokens of a reply that was cut off a client's message is; None if that is no token boundary.
+
+        What a client was given grows with the tokens, so the shortest part that holds the message is found by halving.
+        """
+        prompt = turn.prompt_ids()
+
+        def given(tokens: int) -> Message:
+            pipeline = self.pipeline(prompt, tools, ())
+            pipeline.feed(turn.output[:tokens])
+            return manager_message(pipeline.output())
+
+        low, high = 0, int(turn.output.size)
+        if not is_part(given(high), message):
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            if is_part(given(middle), message):
+                high = middle
+            else:
+                low = middle + 1
+        return low if differences(given(low), message, repaired=True) is not None else None
+
+
+def for_policy(policy: HistoryPolicy, request: ChatRequest) -> ChatRequest:
+    """Under ``template`` system messages inside the history are folded into it; under ``keep`` they stay where they stand."""
+    return folded(request) if policy is HistoryPolicy.TEMPLATE else request
+
+
+def _called(messages: tuple[Message, ...]) -> tuple[str, ...]:
+    """Names of the tools that the last of these messages calls."""
+    calls = messages[-1].get("tool_calls", ()) if messages else ()
+    return tuple(call["function"]["name"] for call in calls)
+
+
+def _characters(messages: Iterable[Message], tools: Iterable[Tool]) -> int:
+    return sum(len(str(message.get("content", ""))) for message in messages) + sum(len(str(tool)) for tool in tools)
