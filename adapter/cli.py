@@ -119,6 +119,25 @@ def export(url: str, reward: float | None, metadata: str, out: Path | None, sid:
     click.echo(f"{len(answer['samples'])} samples of session {sid}; ledger: {json.dumps(answer['ledger'])}", err=True)
 
 
+@cli.command()
+@click.option("--url", default=DEFAULT_URL, envvar="ROLLSERVE_URL", show_default=True, help="The running server.")
+@click.option("--json", "as_json", is_flag=True, help="Print the server's answer as it is.")
+@click.argument("sid")
+def explain(url: str, as_json: bool, sid: str) -> None:
+    """Explain the session SID, turn by turn.
+
+    How its history was recognised (exact, handle, tolerant:..., fork:...), how many prompt ids were reused and how many rendered, where
+    the prompt departs from what was known, what was normalised away.
+    """
+    from adapter.views import print_explanation
+
+    answer = _call("GET", url, f"/v1/sessions/{sid}/explain")
+    if as_json:
+        click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+    else:
+        print_explanation(Console(), answer)
+
+
 @cli.command("check-engine")
 @click.option(
     "--triton", required=True, metavar="HOST:PORT", envvar="ROLLSERVE_TRITON", help="gRPC address of the Triton."

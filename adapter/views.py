@@ -74,3 +74,37 @@ def _coloured_response(tokenizer: Tokenizer, tokens: Sequence[int], mask: Sequen
             text.append(piece, style="green" if mask[start] else "dim")
             start = end
     return text
+
+
+def print_explanation(console: Console, answer: Mapping[str, Any]) -> None:
+    """The view of ``GET /v1/sessions/SID/explain``: a line a turn, then what differed."""
+    table = Table("turn", "label", "matched", "after", "reused", "rendered", "sampled", "end")
+    for turn in answer["turns"]:
+        tokens = turn["tokens"]
+        rendered = f"{tokens['rendered']} ({tokens['scaffold']} scaffold)"
+        label = (turn["label"] or {}).get("kind", "")
+        after = str(turn["base_turn"] or "")
+        counts = (str(tokens["reused"]), rendered, str(tokens["sampled"]))
+        table.add_row(str(turn["turn_index"]), label, turn["reason"], after, *counts, turn["finish_reason"])
+    console.print(f"session {escape(answer['sid'])}, policy {answer['policy']}")
+    console.print(table)
+    for turn in answer["turns"]:
+        _print_remarks(console, turn)
+
+
+def _print_remarks(console: Console, turn: Mapping[str, Any]) -> None:
+    where = f"turn {turn['turn_index']}:"
+    for normalised in turn["normalised"]:
+        console.print(
+            f"{where} {normalised['rule']} took out {escape(normalised['field'])}: {escape(normalised['original'])}"
+        )
+    for difference in turn["differences"]:
+        console.print(f"{where} {escape(json.dumps(difference, ensure_ascii=False))}")
+    split = turn["divergence"]
+    if split is not None:
+        text = {side: repr(piece) for side, piece in split["text"].items()}
+        console.print(
+            f"{where} departs from turn {split['turn_index']} at token {split['position']}, after {escape(text['before'])}"
+        )
+        console.print(f"  known {escape(text['known'])}")
+        console.print(f"  sent  {escape(text['sent'])}")

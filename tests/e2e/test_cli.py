@@ -69,6 +69,9 @@ def test_up_serves_a_session_that_can_be_listed_shown_and_exported(scripted: lis
         assert "cli" in run("sessions", "--url", url).stdout
         assert "turn 1" in run("sessions", "--url", url, "cli").stdout
         assert json.loads(run("sessions", "--url", url, "cli", "--json").stdout)["turn_count"] == 1
+        assert "policy keep" in run("explain", "--url", url, "cli").stdout
+        (explained,) = json.loads(run("explain", "--url", url, "cli", "--json").stdout)["turns"]
+        assert explained["reason"] == "new"
         out = tmp_path / "out" / "samples.jsonl"
         arguments = ("export", "cli", "--url", url, "--reward", "0.5", "--metadata", '{"task": 3}', "--out", str(out))
         exported = run(*arguments)
@@ -131,7 +134,7 @@ def test_settings_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
 
 def test_every_command_has_help() -> None:
     commands = re.findall(r"^  ([a-z-]+) {2,}", run("--help").stdout.partition("Commands:")[2], re.MULTILINE)
-    assert set(commands) == {"up", "serve", "demo", "sessions", "export", "check-engine", "doctor"}
+    assert set(commands) == {"up", "serve", "demo", "sessions", "explain", "export", "check-engine", "doctor"}
     for command in commands:
         result = run(command, "--help")
         assert result.returncode == 0
