@@ -73,11 +73,11 @@ class Renderer:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What this tokenizer and template cannot do, for the log; empty for those in common use."""
-        unsafe = f"text from users can become control tokens: {self.encoder.fault}" if self.encoder.fault else ""
-        slow = (
-            f"the chat template cannot render new messages alone: {self.support.reason}" if self.support.reason else ""
+        found = (
+            ("text from users can become control tokens", self.encoder.fault),
+            ("turns may need a full render of their conversation", self.support.reason),
         )
-        return tuple(warning for warning in (unsafe, slow) if warning)
+        return tuple(f"{effect}: {reason}" for effect, reason in found if reason)
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Tool], options: Mapping[str, Any]) -> Prompt:
         """Render and encode. Linear in the whole conversation; releases the GIL while it encodes.
