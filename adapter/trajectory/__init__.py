@@ -17,7 +17,8 @@ plan        where a request belongs: the frozen result of matching
 matching    policy template, as slime does it; keep: policy keep
 walk        following a request down a tree; likeness: what is the same message, whatever clients do to it
 reasons     reason codes
-mounting    a plan into the forest; recording: a turn into a generation
+mounting    a plan into the forest; recording: turns into the forest
+interrupted replies that were cut off, and what a client replays of them
 tree        one session: match, commit (the only mutation), paths, export
 explain     why each turn's prompt is what it is
 rows        chains of turns to rows of tokens: clean, realign, fork, train once

@@ -10,6 +10,7 @@ from adapter.trajectory.generation import Generation, shared_prefix
 from adapter.trajectory.heads import Head
 from adapter.trajectory.ledger import DropReason
 from adapter.trajectory.node import ROOT_ROLE, Node
+from adapter.trajectory.plan import Interrupted
 from engine.types import Ids
 
 MAX_STEMS = 8
@@ -42,34 +43,16 @@ class Root:
             self._stems.append(turn)
 
     def chains(self) -> Iterator[tuple[Node, ...]]:
-        """For each leaf the nodes above it and itself; depth first, siblings as they came.
-
-        Messages that only led to an interrupted reply are in no chain.
-        """
-        barren = _barren(self.node)
+        """For each leaf the nodes above it and itself; depth first, siblings as they came."""
         path: list[Node] = []
-        pending = [(self.node, -1)]
+        pending = [(child, 0) for child in reversed(self.node.children)]
         while pending:
             node, depth = pending.pop()
-            if depth >= 0:
-                del path[depth:]
-                path.append(node)
-            below = [child for child in reversed(node.children) if child not in barren]
-            if not below and depth >= 0:
+            del path[depth:]
+            path.append(node)
+            if not node.children:
                 yield tuple(path)
-            pending.extend((child, depth + 1) for child in below)
-
-
-def _barren(root: Node) -> set[Node]:
-    """Nodes without a turn at them or below."""
-    order = [root]
-    for node in order:
-        order.extend(node.children)
-    barren: set[Node] = set()
-    for node in reversed(order):
-        if node.generation is None and barren.issuperset(node.children):
-            barren.add(node)
-    return barren
+            pending.extend((child, depth + 1) for child in reversed(node.children))
 
 
 @dataclass(slots=True, eq=False)
@@ -82,9 +65,15 @@ class Forest:
     dropped: Counter[DropReason] = field(default_factory=Counter)
     """Sampled tokens that are in no turn of the forest."""
 
+    interrupted: list[Interrupted] = field(default_factory=list)
+    """Replies that were cut off and not taken up again, in order of arrival."""
+
+    def find(self, head: Head) -> Root | None:
+        return next((root for root in self.roots if root.head == head), None)
+
     def root(self, head: Head) -> Root:
         """The root of ``head``, new if there is none."""
-        found = next((root for root in self.roots if root.head == head), None)
+        found = self.find(head)
         if found is None:
             found = Root(head)
             self.roots.append(found)

@@ -127,7 +127,7 @@ class Generation:
             started_at=turn.started_at,
             finished_at=turn.finished_at,
             number=number,
-            scaffold=_spans_of_given(turn.scaffold, spans_from - base_len),
+            scaffold=_moved(turn.scaffold, spans_from - base_len),
             normalised=base.normalised if base and base.normalised == turn.normalised else turn.normalised,
             label=base.label if base and base.label == turn.label else turn.label,
             matched=matched or Matched(rendered=prompt_len),
@@ -145,16 +145,29 @@ class Generation:
             finish_reason=INTERRUPTED,
         )
 
-    def copy_onto(
-        self,
-        base: Generation | None,
-        base_len: int,
-        given: Ids,
-        tokens: int | None = None,
-        origin: Generation | None = None,
-    ) -> Generation:
-        """This reply as context after another prompt. ``tokens`` cuts the output."""
-        output = self.output if tokens is None else self.output[:tokens]
+    def as_record(self, tokens: int, spans_from: int) -> TurnRecord:
+        """The turn as it would have been recorded had it ended after ``tokens``; scaffold spans count from ``spans_from``."""
+        cut = self.cut(tokens)
+        return TurnRecord(
+            prompt_ids=cut.prompt_ids(),
+            output_ids=cut.output,
+            output_log_probs=cut.log_probs,
+            finish_reason=cut.finish_reason,
+            ill_formed=cut.ill_formed,
+            untrainable=cut.untrainable,
+            versions=cut.versions,
+            sampling=cut.sampling,
+            cached_tokens=cut.cached_tokens,
+            started_at=cut.started_at,
+            finished_at=cut.finished_at,
+            scaffold=_moved(self.scaffold, self.base_len - spans_from),
+            normalised=cut.normalised,
+            label=cut.label,
+        )
+
+    def copy_onto(self, base: Generation | None, base_len: int, given: Ids, output: Ids | None = None) -> Generation:
+        """This reply, or that much of it, as context after another prompt."""
+        output = self.output if output is None else output
         prompt_len = base_len + int(given.size)
         return replace(
             self,
@@ -167,7 +180,7 @@ class Generation:
             log_probs=None,
             versions=_cut_spans(self.versions, int(output.size)),
             scaffold=self.scaffold if given is self.given else (),
-            origin=origin or self.origin or self,
+            origin=self.origin or self,
         )
 
     def prompt_ids(self) -> Ids:
@@ -246,8 +259,8 @@ def _in_order(spans: Sequence[ScaffoldSpan], size: int) -> bool:
     return edges == sorted(edges) and all(0 <= edge <= size for edge in edges)
 
 
-def _spans_of_given(spans: tuple[ScaffoldSpan, ...], shift: int) -> tuple[ScaffoldSpan, ...]:
-    """Spans over what was rendered as spans over ``given``, which begins ``-shift`` tokens later."""
+def _moved(spans: tuple[ScaffoldSpan, ...], shift: int) -> tuple[ScaffoldSpan, ...]:
+    """The spans ``shift`` tokens later; what would lie before token 0 is left out."""
     if not shift:
         return spans
     moved = (ScaffoldSpan(max(0, span.start + shift), span.end + shift, span.kind) for span in spans)

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from adapter.trajectory.forest import Root
+from adapter.trajectory.forest import Forest, Root
 from adapter.trajectory.generation import Generation
 from adapter.trajectory.heads import Head
+from adapter.trajectory.interrupted import find_adoption
 from adapter.trajectory.node import ROOT_ROLE, Node
-from adapter.trajectory.plan import Plan, Splice
-from adapter.trajectory.reasons import Reason, most_notable
+from adapter.trajectory.plan import Adoption, Plan, Recut, Splice
+from adapter.trajectory.reasons import Finding, Reason, most_notable
 from adapter.trajectory.walk import Request, Step, Walk, walk
 from adapter.types import HistoryPolicy
 
@@ -31,47 +32,48 @@ class _Elsewhere:
     walk: Walk
 
 
-def match_kept(roots: Sequence[Root], request: Request, head: Head, revision: int) -> Plan:
-    """Where a request belongs. ``roots`` are all of the session's, oldest first. Pure."""
-    own = next((root for root in roots if root.head == head), None)
+def match_kept(forest: Forest, request: Request, head: Head, recut: Recut | None) -> Plan:
+    """Where a request belongs. Pure."""
+    own = forest.find(head)
     walked = walk(Node(ROOT_ROLE, None) if own is None else own.node, request)
-    if walked.replayed < request.replayed:
-        elsewhere = _find_elsewhere(roots, request, walked.replayed)
+    adoption = find_adoption(forest.interrupted, request, head, walked.replayed, recut)
+    reached = walked.replayed if adoption is None else adoption.index + 1
+    plan = _plan(request, head, walked, adoption, forest.turns, recut)
+    if reached < request.replayed:
+        elsewhere = _find_elsewhere(forest.roots, request, reached)
         splice = None if elsewhere is None else _splice(walked, elsewhere.walk)
         if elsewhere is not None and splice is not None:
-            return _forked(request, head, revision, walked, elsewhere, splice)
-    return _plan(request, head, revision, walked)
+            return _forked(plan, walked, elsewhere, splice)
+    return plan
 
 
-def _plan(request: Request, head: Head, revision: int, walked: Walk) -> Plan:
-    steps = walked.step.path()
-    edited = _edit(walked, request)
+def _plan(
+    request: Request, head: Head, walked: Walk, adoption: Adoption | None, revision: int, recut: Recut | None
+) -> Plan:
+    edited = adoption is None and _edit(walked, request)
+    findings = tuple(walked.findings())
     return Plan(
         messages=tuple(request.messages),
-        path=tuple(step.node for step in steps),
+        path=tuple(step.node for step in walked.step.path()),
         merge=None,
         revision=revision,
         matched=walked.step.end,
         policy=HistoryPolicy.KEEP,
         head=head,
-        reason=_reason(walked, edited),
-        recognised=tuple(walked.findings()),
-        whole=walked.recognised is None and walked.adoption is None,
+        reason=Reason.INTERRUPTED if adoption else Reason.FORK_EDIT if edited else _reason(walked, findings),
+        recognised=findings,
+        whole=walked.recognised is None and adoption is None,
         based=0 if walked.recognised is None else walked.recognised.end,
-        adoption=walked.adoption,
+        adoption=adoption,
         rival=_latest_below(walked.step.node) if edited else None,
-        recut=request.recut,
+        recut=recut,
     )
 
 
-def _reason(walked: Walk, edited: bool) -> Reason:
-    if edited:
-        return Reason.FORK_EDIT
-    if walked.adoption is not None:
-        return Reason.INTERRUPTED
+def _reason(walked: Walk, findings: Sequence[tuple[Node, Finding]]) -> Reason:
     if walked.recognised is None:
         return Reason.NEW
-    reason = most_notable(finding.reason for _, finding in walked.findings())
+    reason = most_notable({finding.reason for _, finding in findings})
     if walked.ambiguous:
         loose = reason not in (Reason.EXACT, Reason.HANDLE)
         return Reason.TOLERANT_AMBIGUOUS if loose else Reason.EXACT_AMBIGUOUS
@@ -81,7 +83,7 @@ def _reason(walked: Walk, edited: bool) -> Reason:
 def _edit(walked: Walk, request: Request) -> bool:
     """Whether the replies that are left over stand where others were generated, or are ours in another place."""
     left = range(walked.step.end, request.replayed)
-    if walked.adoption is not None or not left:
+    if not left:
         return False
     mount = walked.step.node
     if request.role(left[0]) == "assistant" and any(child.turn is not None for child in mount.children):
@@ -101,7 +103,6 @@ def _latest_below(node: Node) -> Generation | None:
 
 def _find_elsewhere(roots: Sequence[Root], request: Request, beyond: int) -> _Elsewhere | None:
     """Where most of the replies are known, if that is more than the first ``beyond`` messages; the newest head first."""
-    request = replace(request, recut=None)
     opening = next((index for index in range(len(request.messages)) if request.role(index) != "system"), 0)
     best: _Elsewhere | None = None
     for root in reversed(roots):
@@ -155,21 +156,17 @@ def _in_one_piece(last: Step) -> list[Step]:
     return steps[first:]
 
 
-def _forked(request: Request, head: Head, revision: int, own: Walk, elsewhere: _Elsewhere, splice: Splice) -> Plan:
+def _forked(plan: Plan, own: Walk, elsewhere: _Elsewhere, splice: Splice) -> Plan:
     end = splice.opened if own.recognised is None else own.recognised.end
     steps = [step for step in own.step.path() if step.end <= end]
-    return Plan(
-        messages=tuple(request.messages),
+    return replace(
+        plan,
         path=tuple(step.node for step in steps),
-        merge=None,
-        revision=revision,
         matched=steps[-1].end,
-        policy=HistoryPolicy.KEEP,
-        head=head,
-        reason=head.fork_reason(elsewhere.head),
+        reason=plan.head.fork_reason(elsewhere.head),
         recognised=tuple(elsewhere.walk.findings()),
         whole=False,
         splice=splice,
+        adoption=None,
         rival=splice.last,
-        recut=request.recut,
     )

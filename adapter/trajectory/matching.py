@@ -11,26 +11,28 @@ threshold of 0 switches this off.
 
 from __future__ import annotations
 
+from adapter.trajectory.forest import Forest
+from adapter.trajectory.heads import NO_HEAD
+from adapter.trajectory.interrupted import find_adoption
 from adapter.trajectory.node import Node
-from adapter.trajectory.plan import Plan
-from adapter.trajectory.walk import Request, adoption_at
+from adapter.trajectory.plan import Plan, Recut
+from adapter.trajectory.walk import Request
 from adapter.types import Message
 
 
-def match(root: Node, request: Request, fork_threshold_tokens: int, revision: int) -> Plan:
-    """Walk down from ``root`` as far as the messages lead."""
-    path = [root]
+def match_by_template(forest: Forest, request: Request, fork_threshold_tokens: int, recut: Recut | None = None) -> Plan:
+    """Walk down from the only root as far as the messages lead."""
+    path = [forest.root(NO_HEAD).node]
     for message in request.messages:
         child = path[-1].find(message)
         if child is None:
             break
         path.append(child)
     matched = len(path) - 1
-    adoption, merge = None, None
-    if matched < len(request.messages):
-        adoption = adoption_at(path[-1], request, matched)
-        merge = None if adoption else _merge_target(path[-1], request.messages[matched], fork_threshold_tokens)
-    return Plan(tuple(request.messages), tuple(path), merge, revision, matched, adoption=adoption, recut=request.recut)
+    adoption, merge = find_adoption(forest.interrupted, request, NO_HEAD, matched, recut), None
+    if adoption is None and matched < len(request.messages):
+        merge = _merge_target(path[-1], request.messages[matched], fork_threshold_tokens)
+    return Plan(tuple(request.messages), tuple(path), merge, forest.turns, matched, adoption=adoption, recut=recut)
 
 
 def _merge_target(mount: Node, message: Message, fork_threshold_tokens: int) -> Node | None:

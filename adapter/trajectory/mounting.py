@@ -16,7 +16,7 @@ from adapter.trajectory.forest import Forest, Root
 from adapter.trajectory.generation import Generation, owned, shared_prefix
 from adapter.trajectory.ledger import DropReason
 from adapter.trajectory.node import Node
-from adapter.trajectory.plan import Adoption, Plan, Splice
+from adapter.trajectory.plan import Plan, Splice
 from adapter.types import Message
 from engine.types import Ids
 
@@ -42,20 +42,20 @@ def check_prompt(plan: Plan, prompt: Ids, opening_tokens: int) -> None:
 
 
 def mount(forest: Forest, plan: Plan, opening: Ids) -> Mounted:
-    """Put the plan's messages into the forest. ``opening`` are the ids of ``plan.opening``, where known ids follow it."""
+    """Put the messages of a plan without adoption into the forest.
+
+    ``opening`` are the ids of ``plan.opening``, where known ids follow it.
+    """
     root = forest.root(plan.head)
     node = plan.mount if len(plan.path) > 1 else root.node
     base, rest = plan.base, plan.unmatched
     if plan.merge is not None:
         node, rest = _merge(forest, node, plan.merge, rest[0]), rest[1:]
-    elif plan.adoption is not None:
-        node, rest = _adopt(forest, node, plan.adoption), rest[1:]
-        base = node.turn
     elif plan.splice is not None:
-        node = _place(node, plan.messages[plan.matched : plan.splice.opened])
+        node = place(node, plan.messages[plan.matched : plan.splice.opened])
         node, rest = _place_splice(root, node, plan.splice, base, opening), plan.messages[plan.splice.covered :]
         base = node.turn
-    return Mounted(root, _place(node, rest), base)
+    return Mounted(root, place(node, rest), base)
 
 
 def twin_below(node: Node, base: Generation | None, prompt: Ids) -> Generation | None:
@@ -66,7 +66,7 @@ def twin_below(node: Node, base: Generation | None, prompt: Ids) -> Generation |
     return twin if np.array_equal(twin.prompt_ids(), prompt) else None
 
 
-def _place(node: Node, messages: Iterable[Message]) -> Node:
+def place(node: Node, messages: Iterable[Message]) -> Node:
     for message in messages:
         node = node.of_client(message)
     return node
@@ -84,25 +84,6 @@ def _merge(forest: Forest, parent: Node, target: Node, message: Message) -> Node
     return target
 
 
-def _adopt(forest: Forest, node: Node, adoption: Adoption) -> Node:
-    """Make the replayed part of an interrupted reply a turn."""
-    entry = adoption.entry
-    if entry.adopted is None:
-        forest.turns += 1
-        forest.dropped[DropReason.INTERRUPTED] -= adoption.tokens
-        generation = entry.turn.cut(adoption.tokens, forest.turns)
-        entry.adopted = node.add(Node("assistant", adoption.message, generation))
-        node.interrupted = [other for other in node.interrupted or () if other is not entry] or None
-        return entry.adopted
-    known = entry.adopted.generation
-    assert known is not None
-    if known.output.size == adoption.tokens:
-        return entry.adopted
-    # Another part of it has become the turn; this one is context, for no token may train twice.
-    copy = entry.turn.copy_onto(known.base, known.base_len, known.given, adoption.tokens, origin=known)
-    return node.add(Node("assistant", adoption.message, copy=copy))
-
-
 def _place_splice(root: Root, node: Node, splice: Splice, base: Generation | None, opening: Ids) -> Node:
     """Copies of what is spliced in, behind ``base`` or else behind ``opening``."""
     given: Ids | None = None
@@ -112,7 +93,7 @@ def _place_splice(root: Root, node: Node, splice: Splice, base: Generation | Non
         given = owned(opening[base_len:])
     for source in splice.nodes:
         if source.turn is None:
-            node = _place(node, [source.message or {}])
+            node = place(node, [source.message or {}])
             continue
         copy = source.turn.copy_onto(base, base_len, source.turn.given if given is None else given)
         node = _copy_below(node, copy) or node.add(Node(source.role, source.message, copy=copy))

@@ -37,18 +37,6 @@ class Author(StrEnum):
     CLIENT = "client"
 
 
-@dataclass(slots=True, eq=False)
-class Interrupted:
-    """A reply that was cut off before it was complete: not a turn, unless a client replays a part of it."""
-
-    turn: Generation
-    """What was sampled; turn index 0."""
-    message: Message
-    """What the client had been given of it."""
-    adopted: Node | None = None
-    """The node of the part that was replayed."""
-
-
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Node:
     """One message at its place in the conversation, with what followed it in order of arrival.
@@ -64,8 +52,6 @@ class Node:
     metadata: dict[str, Any] = field(default_factory=dict)
     children: list[Node] = field(default_factory=list, repr=False)
     copy: Generation | None = None
-    interrupted: list[Interrupted] | None = field(default=None, repr=False)
-    """Replies at this place that were cut off and not taken up again."""
     replayed: Finding | None = None
     """How the message came back when it last differed."""
     _by_hash: dict[int, list[Node]] | None = field(default=None, repr=False)

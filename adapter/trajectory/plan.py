@@ -18,7 +18,7 @@ import numpy as np
 
 from adapter.trajectory.generation import Generation
 from adapter.trajectory.heads import NO_HEAD, Head
-from adapter.trajectory.node import Interrupted, Node
+from adapter.trajectory.node import Node
 from adapter.trajectory.reasons import Finding, Reason
 from adapter.types import HistoryPolicy, Message
 from engine.types import Ids
@@ -29,13 +29,32 @@ Recut = Callable[[Generation, Message], int | None]
 _NO_IDS = np.empty(0, np.int32)
 
 
+@dataclass(slots=True, eq=False)
+class Interrupted:
+    """A reply that was cut off before it was complete: not a turn, unless a client replays a part of it."""
+
+    plan: Plan
+    """Where it belongs. It is in no tree yet."""
+    turn: Generation
+    """What was sampled; turn index 0."""
+    message: Message
+    """What the client had been given of it."""
+    opening_tokens: int
+    spans_from: int
+    """The prompt's token that scaffold spans were counted from."""
+    parent: Node | None = None
+    adopted: Node | None = None
+    """The node of the part that became a turn, and the one above."""
+
+
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """The client replayed a part of an interrupted turn: that part becomes a turn when the plan is committed."""
+    """The client replayed a part of an interrupted reply: that part becomes a turn when the plan is committed."""
 
     entry: Interrupted
+    index: int
+    """The message that is the part."""
     message: Message
-    """The part, as the client has it."""
     tokens: int
     """The part, in output tokens."""
 
@@ -141,7 +160,7 @@ class Plan:
         if self.previous is None:
             return ()
         if self.adoption is not None:
-            return self.messages[self.matched + 1 :]
+            return self.messages[self.adoption.index + 1 :]
         return self.messages[self.based if self.splice is None else self.splice.covered :]
 
     def known_ids(self) -> Ids:

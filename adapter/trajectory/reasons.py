@@ -52,6 +52,9 @@ class Reason(StrEnum):
     """The template failed its self-test, so the whole conversation was rendered anew."""
 
 
+_NOTABILITY = {reason: place for place, reason in enumerate(Reason)}
+
+
 class Difference(StrEnum):
     """How a replayed message differs from its node, though it is no edit."""
 
@@ -103,5 +106,4 @@ class Finding:
 
 def most_notable(reasons: Iterable[Reason]) -> Reason:
     """The one that a turn is given. ``EXACT`` if there are none."""
-    order = list(Reason)
-    return max(reasons, key=order.index, default=Reason.EXACT)
+    return max(reasons, key=_NOTABILITY.__getitem__, default=Reason.EXACT)

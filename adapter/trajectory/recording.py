@@ -1,16 +1,103 @@
-"""From a turn as it happened to a generation of the forest: what is shared with others, and how it was matched."""
+"""Turns into the forest: the one place where it changes.
+
+record     mount the plan, then hang the turn below
+set_aside  keep a reply that was cut off, outside the tree
+adopt      record the part of it that a client replayed
+"""
 
 from __future__ import annotations
 
-from adapter.trajectory.generation import Generation, Matched, shared_prefix
-from adapter.trajectory.mounting import Mounted, twin_below
-from adapter.trajectory.plan import Plan
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from adapter.trajectory.forest import Forest
+from adapter.trajectory.generation import INTERRUPTED, Generation, Matched, shared_prefix
+from adapter.trajectory.ledger import DropReason
+from adapter.trajectory.matching import match_by_template
+from adapter.trajectory.mounting import Mounted, mount, place, twin_below
+from adapter.trajectory.node import Node
+from adapter.trajectory.plan import Adoption, Interrupted, Plan
 from adapter.trajectory.reasons import Finding, Reason
-from adapter.types import HistoryPolicy, TurnRecord
+from adapter.trajectory.walk import Request
+from adapter.types import HistoryPolicy, Message, TurnRecord
 
 
-def generation_of(plan: Plan, turn: TurnRecord, mounted: Mounted, turn_index: int, number: int | None) -> Generation:
-    """The generation of ``turn``, whose plan was mounted."""
+def record(
+    forest: Forest,
+    plan: Plan,
+    turn: TurnRecord,
+    message: Message | None,
+    *,
+    number: int | None = None,
+    opening_tokens: int = 0,
+    metadata: Mapping[str, Any] | None = None,
+) -> tuple[Node, Node]:
+    """Add a turn that was checked. Gives its node and the one above."""
+    mounted = _mounted(forest, plan, turn, opening_tokens)
+    generation = _generation(plan, turn, mounted, forest.turns + 1, number)
+    node = mounted.node.add(Node("assistant", message, generation, dict(metadata or {})))
+    forest.turns += 1
+    return node, mounted.node
+
+
+def set_aside(
+    forest: Forest, plan: Plan, turn: TurnRecord, message: Message, number: int | None, opening_tokens: int
+) -> None:
+    """Keep a reply that was cut off. What the request took up of an earlier one becomes a turn all the same."""
+    base = None if plan.splice is not None else plan.base
+    if plan.adoption is not None:
+        base = adopt(forest, plan.adoption).turn
+    spans_from = 0 if plan.whole else opening_tokens + int(plan.known_ids().size)
+    kept = Generation.record(replace(turn, finish_reason=INTERRUPTED), base, 0, number=number, spans_from=spans_from)
+    forest.interrupted.append(Interrupted(_sharing_messages(plan), kept, message, opening_tokens, spans_from))
+    forest.dropped[DropReason.INTERRUPTED] += int(kept.output.size)
+
+
+def adopt(forest: Forest, adoption: Adoption) -> Node:
+    """Make the replayed part of an interrupted reply a turn; gives its node."""
+    entry = adoption.entry
+    message = adoption.message
+    if entry.adopted is None or entry.parent is None:
+        forest.interrupted.remove(entry)
+        forest.dropped[DropReason.INTERRUPTED] -= adoption.tokens
+        plan = entry.plan
+        if plan.policy is HistoryPolicy.TEMPLATE:  # the tree may be another one by now
+            plan = match_by_template(forest, Request(plan.messages), fork_threshold_tokens=0)
+        entry.adopted, entry.parent = record(
+            forest,
+            plan,
+            entry.turn.as_record(adoption.tokens, entry.spans_from),
+            message,
+            number=entry.turn.number,
+            opening_tokens=entry.opening_tokens,
+        )
+        return entry.adopted
+    known = entry.adopted.generation
+    assert known is not None
+    if known.output.size == adoption.tokens:
+        return entry.adopted
+    # Another part of it has become the turn; this one is context, for no token may train twice.
+    copy = known.copy_onto(known.base, known.base_len, known.given, entry.turn.output[: adoption.tokens])
+    return entry.parent.add(Node("assistant", message, copy=copy))
+
+
+def _sharing_messages(plan: Plan) -> Plan:
+    """The plan with the tree's messages in place of equal ones, so that a client's copy of the history is not kept alive."""
+    if len(plan.path) - 1 != plan.matched or plan.recognised:
+        return plan
+    known = (node.message or {} for node in plan.path[1:])
+    return replace(plan, messages=(*known, *plan.unmatched))
+
+
+def _mounted(forest: Forest, plan: Plan, turn: TurnRecord, opening_tokens: int) -> Mounted:
+    if plan.adoption is None:
+        return mount(forest, plan, turn.prompt_ids[:opening_tokens])
+    node = adopt(forest, plan.adoption)
+    return Mounted(forest.root(plan.head), place(node, plan.messages[plan.adoption.index + 1 :]), node.turn)
+
+
+def _generation(plan: Plan, turn: TurnRecord, mounted: Mounted, turn_index: int, number: int | None) -> Generation:
     base, prompt = mounted.base, turn.prompt_ids
     known = 0 if plan.whole or base is None else base.length
     shared = known or (0 if base is None else shared_prefix(base.ids(), prompt))

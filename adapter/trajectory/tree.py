@@ -16,21 +16,20 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
 from adapter.trajectory.explain import TurnExplanation, explain
 from adapter.trajectory.export import Export, ExportOptions, export_chains
 from adapter.trajectory.forest import Forest, Root
-from adapter.trajectory.generation import INTERRUPTED, Generation, check_turn
+from adapter.trajectory.generation import Generation, check_turn
 from adapter.trajectory.heads import NO_HEAD, Head
 from adapter.trajectory.keep import match_kept
 from adapter.trajectory.ledger import DropReason
-from adapter.trajectory.matching import match
-from adapter.trajectory.mounting import check_prompt, mount
-from adapter.trajectory.node import Interrupted, Node
+from adapter.trajectory.matching import match_by_template
+from adapter.trajectory.mounting import check_prompt
+from adapter.trajectory.node import Node
 from adapter.trajectory.plan import Plan, Recut
-from adapter.trajectory.recording import generation_of
+from adapter.trajectory.recording import record, set_aside
 from adapter.trajectory.samples import Sample, SampleFields
 from adapter.trajectory.walk import Request
 from adapter.types import HistoryPolicy, Message, TurnRecord
@@ -110,10 +109,10 @@ class Trajectory:
         committed with, that authenticated handles in message ``i`` refer to. Without ``recut`` interrupted turns are
         not taken up again.
         """
-        request = Request(tuple(messages), refs, recut)
+        request = Request(tuple(messages), refs)
         if self.policy is HistoryPolicy.TEMPLATE:
-            return match(self.root, request, self._fork_threshold, self.turn_count)
-        return match_kept(self._forest.roots, request, head or NO_HEAD, self.turn_count)
+            return match_by_template(self._forest, request, self._fork_threshold, recut)
+        return match_kept(self._forest, request, head or NO_HEAD, recut)
 
     def commit(
         self,
@@ -134,12 +133,18 @@ class Trajectory:
         messages.
         """
         plan = self._checked(plan, turn, opening_tokens)
-        mounted = mount(self._forest, plan, turn.prompt_ids[:opening_tokens])
-        generation = generation_of(plan, turn, mounted, self.turn_count + 1, number)
-        mounted.node.add(Node("assistant", response_message, generation, dict(metadata or {})))
-        self._forest.turns += 1
-        self.sampled_tokens += int(generation.output.size)
-        return generation
+        node, _ = record(
+            self._forest,
+            plan,
+            turn,
+            response_message,
+            number=number,
+            opening_tokens=opening_tokens,
+            metadata=metadata,
+        )
+        assert node.generation is not None
+        self.sampled_tokens += int(node.generation.output.size)
+        return node.generation
 
     def record_interrupted(
         self,
@@ -156,14 +161,9 @@ class Trajectory:
         that goes on from it; what is not replayed counts as dropped. Raises as ``commit`` does.
         """
         plan = self._checked(plan, turn, opening_tokens)
-        if not turn.output_ids.size:
-            return
-        mounted = mount(self._forest, plan, turn.prompt_ids[:opening_tokens])
-        generation = generation_of(plan, replace(turn, finish_reason=INTERRUPTED), mounted, 0, number)
-        node = mounted.node
-        node.interrupted = [*(node.interrupted or ()), Interrupted(generation, message)]
-        self.sampled_tokens += int(generation.output.size)
-        self._forest.dropped[DropReason.INTERRUPTED] += int(generation.output.size)
+        if turn.output_ids.size:
+            set_aside(self._forest, plan, turn, message, number, opening_tokens)
+            self.sampled_tokens += int(turn.output_ids.size)
 
     def record_turn(
         self,
@@ -192,10 +192,7 @@ class Trajectory:
         return explain(self._forest.roots, self.policy)
 
     def chains(self) -> Iterator[tuple[Node, ...]]:
-        """For each leaf the nodes above it and itself, roots left out; depth first, siblings as they came.
-
-        Messages that only led to an interrupted reply are in no chain.
-        """
+        """For each leaf the nodes above it and itself, roots left out; depth first, siblings as they came."""
         for root in self._forest.roots:
             yield from root.chains()
 

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from adapter.trajectory.likeness import differences, equal, is_empty, is_part
+from adapter.trajectory.likeness import differences, equal, is_empty
 from adapter.trajectory.node import WIDE, Node
-from adapter.trajectory.plan import Adoption, Recut
 from adapter.trajectory.reasons import Difference, Finding
 from adapter.types import Message
 
@@ -37,7 +36,6 @@ class Request:
 
     messages: Sequence[Message]
     refs: Sequence[Collection[int]] = ()
-    recut: Recut | None = None
 
     def refs_of(self, index: int) -> Collection[int]:
         return self.refs[index] if index < len(self.refs) else ()
@@ -108,13 +106,10 @@ class Walk:
     recognised: Step | None
     ambiguous: bool
     """Another turn would have done as well as ``recognised``."""
-    adoption: Adoption | None = None
 
     @property
     def replayed(self) -> int:
         """Messages up to the last recognised reply."""
-        if self.adoption is not None:
-            return self.step.end + 1
         return 0 if self.recognised is None else self.recognised.end
 
     def findings(self) -> list[tuple[Node, Finding]]:
@@ -133,13 +128,10 @@ def walk(start: Node, request: Request, first: int = 0) -> Walk:
     beam = [Step(start, None, -1, first)]
     finalists, at = beam, first
     while at < request.replayed:
-        adopted = _adopted(beam, request, at, by_handle=True)
-        if adopted is not None:
-            return adopted
         end = request.unit_end(at)
         ends = _follow(beam, request, at, end)
         if not ends:
-            return _adopted(beam, request, at, by_handle=False) or _finish(finalists, request)
+            break
         beam = _best(ends)
         recognised = [step for step in beam if step.node.turn is not None]
         finalists = recognised or finalists
@@ -266,26 +258,3 @@ def _past_empty(step: Step) -> Iterator[Step]:
         turn = child.turn
         if turn is not None and turn.output.size and is_empty(child.message or {}):
             yield step.to(child, -1, (Difference.DROPPED,), end=step.end)
-
-
-def _adopted(beam: list[Step], request: Request, index: int, *, by_handle: bool) -> Walk | None:
-    for step in beam:
-        adoption = adoption_at(step.node, request, index, by_handle=by_handle)
-        if adoption is not None:
-            return Walk(step, None, False, adoption)
-    return None
-
-
-def adoption_at(node: Node, request: Request, index: int, *, by_handle: bool = False) -> Adoption | None:
-    """Whether the message is a part of a reply below ``node`` that was interrupted, the latest first."""
-    message = request.messages[index]
-    if node.interrupted is None or request.recut is None:
-        return None
-    for entry in reversed(node.interrupted):
-        if by_handle and entry.turn.number not in request.refs_of(index):
-            continue
-        if is_part(entry.message, message):
-            tokens = request.recut(entry.turn, message)
-            if tokens is not None and 0 < tokens <= entry.turn.output.size:
-                return Adoption(entry, message, tokens)
-    return None
