@@ -4,6 +4,7 @@ up            Triton with an embedded model, and the server in front of it, in o
 serve         the server in front of a Triton that is already running
 demo          agents talk to a real model; their samples are exported and checked against it
 sessions      what a running server holds
+explain       how each turn of a session was recognised, and what its prompt is made of
 export        finish a session and write its samples
 check-engine  whether a Triton is fit to be served from
 doctor        what this machine lacks, with the line that installs it
@@ -126,8 +127,8 @@ def export(url: str, reward: float | None, metadata: str, out: Path | None, sid:
 def explain(url: str, as_json: bool, sid: str) -> None:
     """Explain the session SID, turn by turn.
 
-    How its history was recognised (exact, handle, tolerant:..., fork:...), how many prompt ids were reused and how many rendered, where
-    the prompt departs from what was known, what was normalised away.
+    How its history was recognised (exact, handle, tolerant:..., fork:...), how many prompt ids were reused and how many
+    rendered, where the prompt departs from what was known, what was normalised away.
     """
     from adapter.views import print_explanation
 

@@ -45,12 +45,10 @@ async def run_demo(config: Config, out: Path | None) -> int:
             console.print(f"rollserve listens on {server.url}")
             samples = await _play_and_export(console, server)
         write_jsonl(samples, folder / "samples.jsonl")
-        console.rule("check: recorded log probs against a plain forward pass of the model")
-        model_dir = config.model_dir or demo_model_dir()
-        status = await _verify(folder / "samples.jsonl", model_dir)
         if out is not None:
             console.print(f"samples: {folder / 'samples.jsonl'}")
-        return status
+        console.rule("check: recorded log probs against a plain forward pass of the model")
+        return await _verify(folder / "samples.jsonl", config.model_dir or demo_model_dir())
 
 
 async def _play_and_export(console: Console, server: RunningServer) -> list[dict[str, Any]]:
@@ -140,6 +138,7 @@ async def _finish(console: Console, server: RunningServer, http: Any, sid: str) 
 
 
 async def _verify(samples: Path, model_dir: Path) -> int:
+    sys.stdout.flush()  # the other process writes to the same place
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "engine.verify", str(samples), "--model", str(model_dir)
     )
