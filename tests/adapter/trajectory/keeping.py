@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from adapter.trajectory import Generation, Head, Plan, Trajectory, TurnRecord
-from adapter.types import HistoryPolicy, Message
+from adapter.types import HistoryPolicy, Message, ScaffoldKind, ScaffoldSpan
 from tests.adapter.trajectory.alphabet import ASSISTANT, END, ROLES, token_log_prob
 
 Change = Callable[[Message], None]
@@ -55,6 +55,7 @@ CHANGES: dict[str, Change] = {
     "float": _arguments(lambda known: {**known, "n": 1.0}),
     "double": _arguments(lambda known: {**known, "big": 2**53}),
     "true": _arguments(lambda known: {**known, "n": [True]}),
+    "drop": lambda message: message.pop("reasoning_content", None),
     "args": _arguments(lambda known: {**known, "n": 2}),
     "none": _arguments(lambda known: {}),
 }
@@ -87,6 +88,15 @@ def render_words(words: list[str]) -> list[int]:
         opener = ROLES["a" if word[0] == "c" else word[0]][1]
         rendered += [opener, *keep_ids(word), END]
     return [*rendered, ASSISTANT]
+
+
+def render_suffix(plan: Plan, words: list[str]) -> tuple[list[int], tuple[ScaffoldSpan, ...]]:
+    """What follows the known ids: an end token if the turn before lacks it, the new messages, the generation prompt."""
+    assert plan.previous is not None
+    closed = plan.previous.output.size and plan.previous.output[-1] == END
+    ids = ([] if closed else [END]) + render_words(words[len(words) - len(plan.suffix) :])
+    opener = ScaffoldSpan(len(ids) - 1, len(ids), ScaffoldKind.GENERATION_PROMPT)
+    return ids, (opener,) if closed else (ScaffoldSpan(0, 1, ScaffoldKind.CLOSE), opener)
 
 
 def recut(turn: Generation, message: Message) -> int | None:
@@ -131,16 +141,18 @@ class Player:
             recut=recut,
         )
 
-    def answer(self, text: str, plan: Plan, response: str, *, cut: bool = False, finish: str = "stop", head: str = "") -> None:
+    def answer(
+        self, text: str, plan: Plan, response: str, *, cut: bool = False, finish: str = "stop", head: str = ""
+    ) -> None:
         """Render as the plan asks, then commit, or leave it cut off."""
         self.started += 1
         words = text.split()
-        before = [90 + int(head)] if head else []
-        opening = before + render_words(words[: len(plan.opening)]) if plan.opening else []
-        suffix = render_words(words[len(words) - len(plan.suffix) :]) if plan.previous else []
+        opening = ([90 + int(head)] if head else []) + render_words(words[: len(plan.opening)]) if plan.opening else []
+        suffix, scaffold = render_suffix(plan, words) if plan.previous else ([], ())
         prompt = [*opening, *plan.known_ids().tolist(), *suffix]
         output = keep_ids(response) + ([] if cut or finish == "length" else [END])
-        record = TurnRecord(prompt, output, [token_log_prob(token) for token in output], finish)
+        log_probs = [token_log_prob(token) for token in output]
+        record = TurnRecord(prompt, output, log_probs, finish, scaffold=scaffold)
         self.plans.append(plan)
         self.prompts.append(prompt)
         told = {"number": self.started, "opening_tokens": len(opening) if plan.previous and opening else 0}
