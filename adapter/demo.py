@@ -20,7 +20,7 @@ from rich.markup import escape
 from adapter.config import Config
 from adapter.serving import RunningServer, everything
 from adapter.storage.export import write_jsonl
-from adapter.views import print_sample, print_tree
+from adapter.views import print_explanation, print_sample, print_tree
 from engine.assets import demo_model_dir
 
 SERVED_NAME = "demo"
@@ -126,10 +126,13 @@ async def _openai_agent(console: Console, base_url: str) -> None:
 async def _finish(console: Console, server: RunningServer, http: Any, sid: str) -> list[dict[str, Any]]:
     async with http.get(f"/v1/sessions/{sid}", raise_for_status=True) as response:
         tree = await response.json()
+    async with http.get(f"/v1/sessions/{sid}/explain", raise_for_status=True) as response:
+        explained = await response.json()
     async with http.post(f"/v1/sessions/{sid}/finish", json={"reward": 1.0}, raise_for_status=True) as response:
         answer = await response.json()
     console.rule(f"session {sid}: its tree and its samples")
     print_tree(console, tree)
+    print_explanation(console, explained)
     for sample in answer["samples"]:
         print_sample(console, server.state.services.renderer.tokenizer, sample)
     console.print(f"ledger: {answer['ledger']}")
