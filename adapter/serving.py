@@ -85,6 +85,8 @@ def load_renderer(config: Config, tell: Tell) -> Renderer:
     """
     renderer = Renderer.load(tokenizer_dir(config, tell), config.chat_template, config.end_token)
     choose_parsers(renderer.template.source, config.tool_parser, config.reasoning_parser)
+    for warning in renderer.warnings:
+        tell(f"warning: {warning}")
     return renderer
 
 
