@@ -89,9 +89,8 @@ class _Learner:
         closed = self._shared(alone, followed)
         glue = "" if plain is None else self._glue(closed, plain)
         closer = closed.removeprefix(glue)
-        pieces = list(self._encoder.pieces(closer))
-        first = next((index for index, (_, id_) in enumerate(pieces) if id_ is not None), -1)
-        ended = "".join(piece for piece, _ in pieces[: first + 1])
+        ends = [piece.start + len(piece.text) for piece in self._encoder.pieces(closer) if piece.id is not None]
+        ended = closer[: ends[0]] if ends else ""
         return Closing(
             history=history,
             glue=glue,
@@ -129,33 +128,25 @@ class _Learner:
 
     def _shared(self, alone: str, followed: str) -> str:
         """What closes the turn: ``alone``, as far as it is the same with a message behind it; a control token may differ there."""
-        shared = ""
-        for (text, id_), (other, other_id) in zip(
-            self._encoder.pieces(alone), self._encoder.pieces(followed), strict=False
-        ):
-            if id_ is None and other_id is None:
-                shared += text if other.startswith(text) else ""
-            elif id_ is not None and other_id is not None:
-                shared += other
-            if text != other:
+        end = 0
+        for piece, other in zip(self._encoder.pieces(alone), self._encoder.pieces(followed), strict=False):
+            if (piece.id is None) != (other.id is None) or (piece.id is None and not other.text.startswith(piece.text)):
                 break
-        return shared
+            end = other.start + len(piece.text if piece.id is None else other.text)
+            if piece.text != other.text:
+                break
+        return followed[:end]
 
     def _glue(self, closed: str, plain: Closing) -> str:
         """Where the closer begins: at the last token that ends a turn, else at the last control token."""
         if not plain.closer:
             return closed
         ends = self._ends.union(plain.ids[plain.ended - 1 : plain.ended].tolist())
-        starts: dict[bool, int] = {}
-        position = 0
-        for text, id_ in self._encoder.pieces(closed):
-            if id_ is not None:
-                starts[id_ in ends] = position
-            position += len(text)
-        start = starts.get(True, starts.get(False))
-        if start is None:
+        control = [piece for piece in self._encoder.pieces(closed) if piece.id is not None]
+        ending = [piece for piece in control if piece.id in ends]
+        if not control:
             raise SuffixRefused("nothing tells where a tool call ends and the turn's closer begins")
-        return closed[:start]
+        return closed[: (ending or control)[-1].start]
 
 
 def behind_edge(text: str, marks: Marks) -> str:

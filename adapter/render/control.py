@@ -16,7 +16,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import lru_cache
+from itertools import chain, islice
 from typing import Any
 
 from tokenizers import AddedToken
@@ -34,8 +35,11 @@ NAMED = frozenset(
 
 _PIPED = re.compile(r"<[|｜].*[|｜]>", re.DOTALL)
 _BRACKETED = re.compile(r"[<\[].*[>\]]", re.DOTALL)
-_MARKS = (range(0xFDD0, 0xFDF0), range(0xF0000, 0xFFFFE))
-"""Noncharacters (Unicode 23.7: not for interchange), then, for a request that holds them all, private ones."""
+_NONCHARACTERS = tuple(map(chr, range(0xFDD0, 0xFDF0)))
+"""Unicode 23.7: not for interchange. A request may still hold them all (a test file of all characters, say)."""
+_PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
+_TRIES = 64
+"""Private characters that are looked for in escaped form too. A bound, since a request could hold any number of escapes."""
 
 
 def is_control(token: AddedToken, template_source: str) -> bool:
@@ -73,14 +77,16 @@ class Marks:
         return max(ends, default=None)
 
 
+@lru_cache(maxsize=128)
 def escaped(character: str) -> str:
     r"""As a template writes it that asks ``tojson`` for ASCII: ``\ufdd0``."""
     return json.dumps(character)[1:-1]
 
 
-def _occurs(mark: str, strings: Sequence[str]) -> bool:
-    escape = escaped(mark)
-    return any(mark in text or escape in text for text in strings)
+def _free(candidates: Iterable[str], strings: Sequence[str]) -> list[str]:
+    """The first two that no string holds, neither as such nor escaped."""
+    free = (mark for mark in candidates if not any(mark in text or escaped(mark) in text for text in strings))
+    return list(islice(free, 2))
 
 
 class ControlTokens:
@@ -93,11 +99,13 @@ class ControlTokens:
     def marks(self, *values: Any) -> Marks:
         """Marks for a request that consists of ``values``. Raises: BadRequest, if it leaves no character free."""
         strings = list(strings_of(values))
-        free = (mark for mark in map(chr, chain(*_MARKS)) if not _occurs(mark, strings))
-        mask, edge = next(free, None), next(free, None)
-        if mask is None or edge is None:
+        free = _free(_NONCHARACTERS, strings)
+        if len(free) < 2:
+            used = set(chain.from_iterable(strings))
+            free = _free(islice((mark for mark in map(chr, chain(*_PRIVATE)) if mark not in used), _TRIES), strings)
+        if len(free) < 2:
             raise BadRequest("the request holds every private-use character there is", field="messages")
-        return Marks(mask, edge)
+        return Marks(*free)
 
     def masked(self, value: Any, marks: Marks) -> Any:
         """``value`` (JSON) with a mask inside each control token that a string in it spells; itself if none does."""

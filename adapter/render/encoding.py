@@ -13,7 +13,7 @@ import json
 import pickle
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import AddedToken, Tokenizer
@@ -22,6 +22,15 @@ from adapter.render.control import ControlTokens, Marks, longest_first
 from engine.types import Ids
 
 _SPACE = re.compile(r"\s*")
+
+
+class Piece(NamedTuple):
+    """A control token, or what stands between two. White space that a token takes with it is in no piece."""
+
+    text: str
+    id: int | None
+    """Of a control token; None for text."""
+    start: int
 
 
 class Encoder:
@@ -56,8 +65,8 @@ class Encoder:
             return np.array(_encode(self.tokenizer, [text])[0], dtype=np.int32)
         return self._encode_split(text, marks, at_start)
 
-    def pieces(self, text: str) -> Iterator[tuple[str, int | None]]:
-        """``(text, id)`` of each control token, ``(text, None)`` of what stands between."""
+    def pieces(self, text: str) -> Iterator[Piece]:
+        """``text`` split at its control tokens, in order."""
         position = 0
         for found in self._split.finditer(text):
             id_, token = self._atoms[found.group()]
@@ -67,22 +76,19 @@ class Encoder:
             if token.lstrip:
                 before = before.rstrip()
             if before:
-                yield before, None
-            yield found.group(), id_
+                yield Piece(before, None, position)
+            yield Piece(found.group(), id_, found.start())
             position = _skip_space(text, found.end()) if token.rstrip else found.end()
         if position < len(text):
-            yield text[position:], None
+            yield Piece(text[position:], None, position)
 
     def _encode_split(self, text: str, marks: Marks | None, at_start: bool) -> Ids:
-        pieces = [(marks.remove(piece) if marks and id_ is None else piece, id_) for piece, id_ in self.pieces(text)]
-        texts = [piece for piece, id_ in pieces if id_ is None]
-        encoded = iter(self._encode_pieces(texts, at_start and bool(pieces) and pieces[0][1] is None))
+        pieces = list(self.pieces(text))
+        texts = [marks.remove(piece.text) if marks else piece.text for piece in pieces if piece.id is None]
+        encoded = iter(self._encode_pieces(texts, at_start and bool(pieces) and pieces[0].id is None))
         ids: list[int] = []
-        for _, id_ in pieces:
-            if id_ is None:
-                ids += next(encoded)
-            else:
-                ids.append(id_)
+        for piece in pieces:
+            ids += next(encoded) if piece.id is None else (piece.id,)
         return np.array(ids, dtype=np.int32)
 
     def _encode_pieces(self, texts: list[str], begins_text: bool) -> list[list[int]]:

@@ -18,6 +18,8 @@ from engine.types import Ids
 _USER: Message = {"role": "user", "content": "x"}
 _KEPT = 64
 """Sets of template variables whose generation prompt is remembered; a server sees a handful."""
+_LONGEST = 1000
+"""Characters of a set that is worth remembering. Clients choose them, so the memory is bounded."""
 
 
 class GenerationPrompts:
@@ -30,7 +32,11 @@ class GenerationPrompts:
 
     def start(self, variables: Mapping[str, Any], rendered: str, ids: Ids) -> int:
         """Where in ``ids``, the encoding of ``rendered``, the generation prompt begins; their number if it can't be told."""
-        text, own = self._remembered(json.dumps(dict(variables), sort_keys=True))
+        try:
+            key = json.dumps(dict(variables), sort_keys=True)
+        except (RecursionError, TypeError, ValueError):
+            return int(ids.size)
+        text, own = self._remembered(key) if len(key) <= _LONGEST else self._learn(key)
         if not text or not rendered.endswith(text):
             return int(ids.size)
         return int(ids.size) - common_prefix(ids[::-1], own[::-1])

@@ -84,6 +84,15 @@ def test_the_generation_prompt_is_scaffold(renderers: Renderers) -> None:
     assert opener == "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 
+@pytest.mark.parametrize("variable", ["x" * 2000, object(), [[]]])
+def test_variables_that_are_not_remembered_change_nothing(renderers: Renderers, variable: Any) -> None:
+    renderer = renderers("qwen3")
+    prompt = renderer.prompt([user("Hi")], (), {"enable_thinking": False, "variable": variable})
+    assert prompt.ids.tolist() == renderer.prompt([user("Hi")], (), {"enable_thinking": False}).ids.tolist()
+    can_be_told = type(variable) is not object
+    assert len(prompt.scaffold) == can_be_told
+
+
 def test_a_template_without_a_generation_prompt_has_no_scaffold(folder: Path) -> None:
     write(folder, "chat_template.jinja", CHATML)
     assert Renderer.load(folder, end_tokens=["<|im_end|>"]).prompt([user("Hi")], (), {}).scaffold == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
@@ -177,6 +178,17 @@ def sentence_piece(source: str) -> Renderer:
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in ("<s>", "</s>")])
     return Renderer(tokenizer, ChatTemplate(source, {"bos_token": "<s>"}), (tokenizer.token_to_id("</s>"),))
+
+
+def test_tokens_that_take_the_white_space_behind_them(renderers: Renderers) -> None:
+    document = json.loads(renderers("demo").tokenizer.to_str())
+    for token in document["added_tokens"]:
+        token["rstrip"] = True
+    tokenizer = Tokenizer.from_str(json.dumps(document))
+    renderer = Renderer(tokenizer, ChatTemplate(CHATML), (tokenizer.token_to_id("<|im_end|>"),))
+    assert renderer.support.ok and not renderer.support.refused and not renderer.warnings
+    given = renderer.suffix([user("  Hi")], (), {}, output_tail=np.array(renderer.end_ids, np.int32))
+    assert given.ids.tolist() == tokenizer.encode("<|im_start|>user\n  Hi<|im_end|>\n<|im_start|>assistant\n").ids
 
 
 def test_a_suffix_does_not_begin_a_word() -> None:
