@@ -8,35 +8,21 @@ here trusts who wrote it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.types import Ids, LogProbMode, LogProbs
+from engine.sample_spans import SampleError, Span, read_spans
+from engine.types import Ids, LogProbs
+
+__all__ = ["NO_VERSION", "SampleError", "SampleRow", "Span", "read_sample"]
 
 
-class SampleError(ValueError):
-    """The sample contradicts itself; the message says where."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Tokens ``[start, end)`` of the response are one turn's output, sampled so."""
-
-    start: int
-    end: int
-    mode: LogProbMode
-    temperature: float
-    top_p: float
-    top_k: int
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether every recorded log prob is 0 by definition: greedy, and the log of what was sampled from."""
-        return self.mode is LogProbMode.PROCESSED and (self.temperature == 0 or self.top_k == 1)
+NO_VERSION = -1
+"""Nobody recorded which weights sampled the token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +38,31 @@ class SampleRow:
     def prompt_length(self) -> int:
         return int(self.tokens.size - self.recorded.size)
 
+    @property
+    def scored(self) -> NDArray[np.bool_]:
+        """Trained tokens that a model can score again: bool [R]."""
+        scored = self.trained.copy()
+        for span in self.spans:
+            if not span.is_scorable:
+                scored[span.start : span.end] = False
+        return scored
+
+    @property
+    def versions(self) -> Ids:
+        """Weight version of each token of the response, int32 [R]."""
+        versions = np.full(self.recorded.size, NO_VERSION, np.int32)
+        for start, end, version in (run for span in self.spans for run in span.versions):
+            versions[start:end] = version
+        return versions
+
+    @property
+    def turns(self) -> Ids:
+        """Turn index of each token of the response, int32 [R]; 0 where there is none."""
+        turns = np.zeros(self.recorded.size, np.int32)
+        for span in self.spans:
+            turns[span.start : span.end] = span.turn_index or 0
+        return turns
+
 
 def read_sample(sample: Mapping[str, Any], vocab_size: int) -> SampleRow:
     """Raises: SampleError."""
@@ -66,7 +77,7 @@ def read_sample(sample: Mapping[str, Any], vocab_size: int) -> SampleRow:
     if not 0 < len(mask) < len(tokens):
         raise SampleError(f"{len(tokens)} tokens cannot hold a prompt and a response of {len(mask)}")
     _check_log_probs(recorded, mask)
-    spans = _spans(sample, len(mask))
+    spans = read_spans(sample, len(mask))
     covered = np.zeros(len(mask), np.int64)
     for span in spans:
         covered[span.start : span.end] += 1
@@ -109,43 +120,3 @@ def _check_log_probs(recorded: LogProbs, mask: NDArray[np.bool_]) -> None:
     stray = ~mask & (recorded != 0)
     if stray.any():
         raise SampleError(f"rollout_log_probs[{int(np.argmax(stray))}] is not 0.0 though its token is not trained")
-
-
-def _spans(sample: Mapping[str, Any], length: int) -> tuple[Span, ...]:
-    metadata = sample.get("metadata")
-    turns = metadata.get("turns") if isinstance(metadata, Mapping) else None
-    if not isinstance(turns, Sequence) or isinstance(turns, str):
-        raise SampleError("metadata.turns is missing: nothing says what the log probs are the log of")
-    return tuple(_span(turn, f"metadata.turns[{i}]", length) for i, turn in enumerate(turns) if _is_trained(turn))
-
-
-def _is_trained(turn: Any) -> bool:
-    return not isinstance(turn, Mapping) or turn.get("trained", True) is not False
-
-
-def _span(turn: Any, where: str, length: int) -> Span:
-    if not isinstance(turn, Mapping):
-        raise SampleError(f"{where} is not an object")
-    start, end = turn.get("start"), turn.get("end")
-    if type(start) is not int or type(end) is not int or not 0 <= start <= end <= length:
-        raise SampleError(f"{where}: [{start}, {end}) is no span of a response of {length} tokens")
-    mode = turn.get("log_prob_mode")
-    if mode not in list(LogProbMode):
-        raise SampleError(f"{where}.log_prob_mode is {mode!r}: nothing says what the log probs are the log of")
-    if mode == LogProbMode.RAW:
-        return Span(start, end, LogProbMode.RAW, temperature=1.0, top_p=1.0, top_k=0)
-    return Span(
-        start,
-        end,
-        LogProbMode.PROCESSED,
-        temperature=_number(turn, where, "temperature", 0.0, math.inf),
-        top_p=_number(turn, where, "top_p", 0.0, 1.0),
-        top_k=int(_number(turn, where, "top_k", 0, 2**31 - 1)),
-    )
-
-
-def _number(turn: Mapping[str, Any], where: str, key: str, low: float, high: float) -> float:
-    value = turn.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
-        raise SampleError(f"{where}.{key} is {value!r}, not a number from {low} to {high}")
-    return float(value)

@@ -22,17 +22,29 @@ from typing import Any, Protocol
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from engine.differences import Breakdown, Differences, Measured
 from engine.sample_rows import SampleError, SampleRow, read_sample
 from engine.types import LogProbs
+from engine.verify_report import Control, VerifyReport, WorstToken, render
+
+__all__ = [
+    "Control",
+    "Scorer",
+    "VerifyReport",
+    "WorstToken",
+    "main",
+    "read_jsonl",
+    "render",
+    "verify_samples",
+    "verify_with",
+]
 
 TOLERANCE = 1e-3
 """Nats, for models in float32."""
 CONTROL_OFFSET = 0.01
 """Nats by which the second control's log prob is wrong."""
-QUANTILES = (0.5, 0.9, 0.99)
 CONTEXT_TOKENS = 12
 """How many tokens up to the worst one are decoded for the report."""
 
@@ -41,55 +53,12 @@ Decode = Callable[[list[int]], str]
 
 
 class Scorer(Protocol):
-    """What gives the true log probs, in the order of ``SampleRow.trained``; ``engine.rescore.PlainModel`` does."""
+    """What gives the true log probs of the tokens in ``SampleRow.scored``, in order; ``engine.rescore.PlainModel`` does."""
 
     @property
     def vocab_size(self) -> int: ...
 
     def log_probs(self, row: SampleRow) -> LogProbs: ...
-
-
-@dataclass(frozen=True, slots=True)
-class WorstToken:
-    """The token with the largest difference. ``position`` counts ``tokens``; ``text`` ends with the token's own text."""
-
-    sample: int
-    position: int
-    token: int
-    recorded: float
-    recomputed: float
-    text: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """A verification that must find a fault: ``caught`` if it did, ``difference`` being the largest that it saw."""
-
-    name: str
-    caught: bool
-    difference: float
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """What was found. Differences are in nats; they are NaN where nothing could be scored."""
-
-    tolerance: float
-    samples: int
-    trained_tokens: int
-    modes: dict[str, int]
-    """Trained tokens by log-prob mode."""
-    max_difference: float
-    mean_difference: float
-    quantiles: dict[str, float]
-    worst: WorstToken | None
-    controls: tuple[Control, ...]
-    failures: tuple[str, ...]
-    """Why the verification failed; empty if it did not."""
-
-    @property
-    def ok(self) -> bool:
-        return not self.failures
 
 
 def verify_samples(samples: Iterable[Mapping[str, Any]], model_dir: Path, tolerance: float = TOLERANCE) -> VerifyReport:
@@ -104,28 +73,28 @@ def verify_with(
 ) -> VerifyReport:
     """``verify_samples`` with any scorer; ``decode`` makes text of token ids for the report."""
     rows, failures = _read(samples, scorer.vocab_size)
-    scored = [_score(scorer, index, row) for index, row in rows.items() if row.trained.any()]
+    scored = [_score(scorer, index, row) for index, row in rows.items() if row.scored.any()]
     if not scored:
         failures.append("there is no trained token to verify")
-    differences = np.concatenate([each.differences for each in scored]) if scored else np.array([np.nan])
+    differences = Breakdown.of([each.measured() for each in scored])
     controls = _run_controls(scorer, [each.row for each in scored], tolerance)
+    tokens = sum(len(each.recomputed) for each in scored)
     return VerifyReport(
         tolerance=tolerance,
         samples=len(rows),
-        trained_tokens=sum(len(each.differences) for each in scored),
+        trained_tokens=tokens,
+        unscored_tokens=sum(int(row.trained.sum()) for row in rows.values()) - tokens,
         modes=_tokens_by_mode(each.row for each in scored),
-        max_difference=float(differences.max()),
-        mean_difference=float(differences.mean()),
-        quantiles={f"p{100 * q:g}": float(np.quantile(differences, q, method="higher")) for q in QUANTILES},
+        differences=differences,
         worst=_worst_token(scored, decode),
         controls=controls,
-        failures=(*failures, *_verdict(differences, tolerance, controls)),
+        failures=(*failures, *_verdict(scored, tolerance, controls)),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """A sample and what its trained tokens' log probs should be: float32 [number of trained tokens]."""
+    """A sample and what the log probs of its ``row.scored`` tokens should be: float32 [number of them]."""
 
     index: int
     row: SampleRow
@@ -133,12 +102,16 @@ class _Scored:
 
     @property
     def recorded(self) -> LogProbs:
-        return self.row.recorded[self.row.trained]
+        return self.row.recorded[self.row.scored]
 
     @property
-    def differences(self) -> NDArray[np.float64]:
-        difference: NDArray[np.float64] = np.abs(self.recomputed.astype(np.float64) - self.recorded)
+    def differences(self) -> Differences:
+        difference: Differences = np.abs(self.recomputed.astype(np.float64) - self.recorded)
         return difference
+
+    def measured(self) -> Measured:
+        scored = self.row.scored
+        return Measured(self.differences, self.row.versions[scored], self.row.turns[scored])
 
 
 def _read(samples: Iterable[Mapping[str, Any]], vocab_size: int) -> tuple[dict[int, SampleRow], list[str]]:
@@ -160,8 +133,8 @@ def _tokens_by_mode(rows: Iterable[SampleRow]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for row in rows:
         for span in row.spans:
-            counts[str(span.mode)] += int(row.trained[span.start : span.end].sum())
-    return dict(counts)
+            counts[str(span.mode)] += int(row.scored[span.start : span.end].sum())
+    return {mode: count for mode, count in counts.items() if count}
 
 
 def _run_controls(scorer: Scorer, rows: Sequence[SampleRow], tolerance: float) -> tuple[Control, ...]:
@@ -177,8 +150,8 @@ def _run_controls(scorer: Scorer, rows: Sequence[SampleRow], tolerance: float) -
 
 
 def _informative_tokens(row: SampleRow) -> int:
-    """Trained tokens whose log probs depend on the prompt."""
-    return sum(int(row.trained[span.start : span.end].sum()) for span in row.spans if not span.is_certain)
+    """Scored tokens whose log probs depend on the prompt."""
+    return sum(int(row.scored[span.start : span.end].sum()) for span in row.spans if not span.is_certain)
 
 
 def _with_other_prompt(row: SampleRow, vocab_size: int) -> SampleRow:
@@ -190,15 +163,16 @@ def _with_other_prompt(row: SampleRow, vocab_size: int) -> SampleRow:
 
 def _off(row: SampleRow) -> SampleRow:
     recorded = row.recorded.copy()
-    trained = np.flatnonzero(row.trained)
-    recorded[trained[len(trained) // 2]] -= CONTROL_OFFSET
+    scored = np.flatnonzero(row.scored)
+    recorded[scored[len(scored) // 2]] -= CONTROL_OFFSET
     return replace(row, recorded=recorded)
 
 
-def _verdict(differences: NDArray[np.float64], tolerance: float, controls: Iterable[Control]) -> list[str]:
+def _verdict(scored: Iterable[_Scored], tolerance: float, controls: Iterable[Control]) -> list[str]:
+    differences = np.concatenate([np.empty(0), *(each.differences for each in scored)])
     failures = [f"negative control not caught: {each.name}" for each in controls if not each.caught]
     beyond = int((~(differences <= tolerance)).sum())
-    if controls and beyond:
+    if beyond:
         failures.append(f"{beyond} of {len(differences)} log probs differ by more than {tolerance:g}")
     return failures
 
@@ -208,7 +182,7 @@ def _worst_token(scored: Sequence[_Scored], decode: Decode | None) -> WorstToken
         return None
     each = max(scored, key=lambda one: float(one.differences.max()))
     place = int(each.differences.argmax())
-    position = each.row.prompt_length + int(np.flatnonzero(each.row.trained)[place])
+    position = each.row.prompt_length + int(np.flatnonzero(each.row.scored)[place])
     context = each.row.tokens[max(0, position + 1 - CONTEXT_TOKENS) : position + 1].tolist()
     return WorstToken(
         sample=each.index,
@@ -228,27 +202,6 @@ def _decoder(model_dir: Path) -> Decode | None:
     return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False))
 
 
-def render(report: VerifyReport) -> str:
-    """The report as lines of text; the last one ends with the figure."""
-    modes = ", ".join(f"{count} {mode}" for mode, count in report.modes.items()) or "none"
-    lines = [f"{report.samples} samples, trained log probs: {modes}; tolerance {report.tolerance:g}"]
-    quantiles = ", ".join(f"{name} {value:.1e}" for name, value in report.quantiles.items())
-    lines.append(f"|log prob difference| mean {report.mean_difference:.1e}, {quantiles}")
-    if report.worst is not None:
-        worst = report.worst
-        lines.append(
-            f"largest: sample {worst.sample}, position {worst.position}, token {worst.token}: "
-            f"recorded {worst.recorded:.6f}, recomputed {worst.recomputed:.6f}"
-            + ("" if worst.text is None else f", at the end of {worst.text!r}")
-        )
-    for control in report.controls:
-        outcome = "caught" if control.caught else "NOT CAUGHT"
-        lines.append(f"negative control, {control.name}: {outcome}, {control.difference:.1e}")
-    lines += [f"FAILED: {failure}" for failure in report.failures]
-    lines.append(f"max |log prob difference| {report.max_difference:.1e}")
-    return "\n".join(lines)
-
-
 def read_jsonl(path: Path) -> list[Mapping[str, Any]]:
     """Samples of a JSONL file, blank lines left out. Raises: SampleError, OSError."""
     samples: list[Mapping[str, Any]] = []
@@ -263,6 +216,13 @@ def read_jsonl(path: Path) -> list[Mapping[str, Any]]:
             raise SampleError(f"{path}:{number} is not a JSON object")
         samples.append(sample)
     return samples
+
+
+def as_json(report: VerifyReport) -> str:
+    """The report as one JSON object; numbers that are not finite are null."""
+    return orjson.dumps(
+        dataclasses.asdict(report) | {"ok": report.ok, "max_difference": report.max_difference}
+    ).decode()
 
 
 def _hide_progress_bars() -> None:
@@ -288,8 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"FAILED: {error}", file=sys.stderr)
         return 1
-    text = orjson.dumps(dataclasses.asdict(report) | {"ok": report.ok}).decode() if given.json else render(report)
-    print(text)
+    print(as_json(report) if given.json else render(report))
     return 0 if report.ok else 1
 
 

@@ -14,6 +14,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from engine import rescore
+from engine.differences import Breakdown, Measured
 from engine.rescore import PlainModel
 from engine.sample_rows import SampleError, SampleRow, read_sample
 from engine.verify import VerifyReport, main, read_jsonl, render, verify_samples, verify_with
@@ -120,7 +122,9 @@ def test_the_models_own_log_probs_pass_and_both_controls_are_caught(scorer: Plai
     assert report.failures == ()
     assert (report.samples, report.trained_tokens, report.modes) == (2, 20, {"raw": 20})
     assert report.max_difference < 1e-5
-    assert report.mean_difference <= report.quantiles["p99"] <= report.max_difference
+    everything = report.differences.all
+    assert everything.mean <= everything.quantiles["p99"] <= everything.max == report.max_difference
+    assert everything.tokens == 20
     assert [control.caught for control in report.controls] == [True, True]
     assert report.controls[0].difference > 0.1
     assert report.controls[1].difference == pytest.approx(0.01, abs=1e-4)
@@ -139,6 +143,56 @@ def test_processed_log_probs_equal_the_definition(model: Any, scorer: PlainModel
     report = verify(scorer, [sample_with(model, log_prob_mode="processed", **sampling)])
     assert report.failures == ()
     assert report.max_difference < 1e-5
+
+
+def test_differences_are_told_by_weight_version_and_by_turn(scorer: PlainModel, sample: Json, altered: Json) -> None:
+    turns = altered["metadata"]["turns"]
+    turns[0] |= {"turn_index": 1, "versions": [[0, 2, 4], [2, 5, 6]]}
+    turns[1] |= {"turn_index": 2, "versions": [[7, 12, 6]]}
+    altered["rollout_log_probs"][1] -= 0.5
+    altered["rollout_log_probs"][9] -= 0.25
+    found = verify(scorer, [sample, altered]).differences
+    assert {name: each.tokens for name, each in found.by_version.items()} == {"unknown": 10, "4": 2, "6": 8}
+    assert {name: each.tokens for name, each in found.by_turn.items()} == {"unknown": 10, "1": 5, "2": 5}
+    assert [found.by_version[name].max for name in ("unknown", "4", "6")] == pytest.approx([0, 0.5, 0.25], abs=1e-4)
+    assert [found.by_turn[name].max for name in ("1", "2")] == pytest.approx([0.5, 0.25], abs=1e-4)
+    lines = "\n".join(found.lines())
+    assert "  weight version 4: 2 tokens, mean 2.5e-01" in lines
+    assert "  turn 2: 5 tokens" in lines
+
+
+def test_only_the_groups_that_differ_most_are_shown() -> None:
+    turns = np.repeat(np.arange(1, 31, dtype=np.int32), 2)
+    measured = Measured(turns / 100, np.full(60, 3, np.int32), turns)
+    lines = Breakdown.of([measured]).lines()
+    assert lines[0].startswith("|log prob difference| mean 1.5e-01, p50 ")
+    assert [line.split(":")[0] for line in lines[1:]] == [
+        "  weight version 3",
+        *(f"  turn {turn}" for turn in range(23, 31)),
+        "  22 more turns differ less",
+    ]
+
+
+def test_long_responses_are_scored_in_blocks(monkeypatch: pytest.MonkeyPatch, scorer: PlainModel, sample: Json) -> None:
+    whole = scorer.log_probs(read_sample(sample, VOCAB))
+    monkeypatch.setattr(rescore, "BLOCK_TOKENS", 3)
+    assert scorer.log_probs(read_sample(sample, VOCAB)) == pytest.approx(whole, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"presence_penalty": 0.5}, {"frequency_penalty": -1}, {"repetition_penalty": 1.1}, {"min_tokens": 2}]
+)
+def test_what_ids_alone_do_not_tell_is_not_scored(model: Any, scorer: PlainModel, changed: Json) -> None:
+    """Penalties change processed log probs; raw ones are taken before them."""
+    processed, raw = sample_with(model, log_prob_mode="processed"), sample_with(model, **changed)
+    processed["metadata"]["turns"][0] |= changed
+    processed["rollout_log_probs"][:5] = [-9.0] * 5
+    report = verify(scorer, [processed, raw])
+    assert report.failures == ()
+    assert (report.trained_tokens, report.unscored_tokens, report.modes) == (15, 5, {"processed": 5, "raw": 10})
+    assert "5 more were sampled with penalties" in render(report)
+    processed["metadata"]["turns"][1] |= changed
+    assert verify(scorer, [processed]).failures == ("there is no trained token to verify",)
 
 
 def test_processed_log_probs_taken_for_raw_ones_fail(model: Any, scorer: PlainModel) -> None:
@@ -274,6 +328,12 @@ def changed(sample: Json, path: tuple[Any, ...], value: Any) -> Json:
         (("metadata", "turns", 0, "end"), 8, "metadata.turns overlap"),
         (("metadata", "turns", 1, "start"), None, "metadata.turns[1]: [None, 12) is no span"),
         (("metadata", "turns", 1, "log_prob_mode"), None, "metadata.turns[1].log_prob_mode is None"),
+        (("metadata", "turns", 1, "turn_index"), 0, "metadata.turns[1].turn_index is 0"),
+        (("metadata", "turns", 1, "seed"), 2**64, "metadata.turns[1].seed is 18446744073709551616"),
+        (("metadata", "turns", 1, "min_tokens"), 1.5, "metadata.turns[1].min_tokens is 1.5, not a whole number"),
+        (("metadata", "turns", 1, "versions"), 3, "metadata.turns[1].versions holds 3"),
+        (("metadata", "turns", 1, "versions"), [[6, 8, 1]], "metadata.turns[1].versions holds [6, 8, 1]"),
+        (("metadata", "turns", 1, "versions"), [[7, 12, -1]], "metadata.turns[1].versions holds [7, 12, -1]"),
     ],
 )
 def test_a_sample_that_contradicts_itself_is_refused(

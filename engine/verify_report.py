@@ -1,0 +1,82 @@
+"""What a verification found, and how it is told. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.differences import Breakdown
+
+
+@dataclass(frozen=True, slots=True)
+class WorstToken:
+    """The token with the largest difference. ``position`` counts ``tokens``; ``text`` ends with the token's own text."""
+
+    sample: int
+    position: int
+    token: int
+    recorded: float
+    recomputed: float
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A verification that must find a fault: ``caught`` if it did, ``difference`` being the largest that it saw."""
+
+    name: str
+    caught: bool
+    difference: float
+
+    def __str__(self) -> str:
+        outcome = "caught" if self.caught else "NOT CAUGHT"
+        return f"negative control, {self.name}: {outcome}, {self.difference:.1e}"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What was found. Differences are in nats; they are NaN where nothing could be scored."""
+
+    tolerance: float
+    samples: int
+    trained_tokens: int
+    """Those that were scored."""
+    unscored_tokens: int
+    """Trained, but sampled in a way that ids alone do not tell: penalties or min_tokens over processed log probs."""
+    modes: dict[str, int]
+    """Scored tokens by log-prob mode."""
+    differences: Breakdown
+    worst: WorstToken | None
+    controls: tuple[Control, ...]
+    failures: tuple[str, ...]
+    """Why the verification failed; empty if it did not."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures
+
+    @property
+    def max_difference(self) -> float:
+        return self.differences.all.max
+
+
+def render(report: VerifyReport) -> str:
+    """The report as lines of text; the last one ends with the figure."""
+    modes = ", ".join(f"{count} {mode}" for mode, count in report.modes.items()) or "none"
+    lines = [f"{report.samples} samples, trained log probs: {modes}; tolerance {report.tolerance:g}"]
+    if report.unscored_tokens:
+        lines.append(f"{report.unscored_tokens} more were sampled with penalties or min_tokens and cannot be scored")
+    lines += report.differences.lines()
+    if report.worst is not None:
+        lines.append(_worst_line(report.worst))
+    lines += map(str, report.controls)
+    lines += [f"FAILED: {failure}" for failure in report.failures]
+    lines.append(f"max |log prob difference| {report.max_difference:.1e}")
+    return "\n".join(lines)
+
+
+def _worst_line(worst: WorstToken) -> str:
+    text = "" if worst.text is None else f", at the end of {worst.text!r}"
+    return (
+        f"largest: sample {worst.sample}, position {worst.position}, token {worst.token}: "
+        f"recorded {worst.recorded:.6f}, recomputed {worst.recomputed:.6f}{text}"
+    )
