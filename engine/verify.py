@@ -25,9 +25,10 @@ import orjson
 from tokenizers import Tokenizer
 
 from engine.differences import Breakdown, Differences, Measured
+from engine.sample_files import read_jsonl
 from engine.sample_rows import SampleError, SampleRow, read_sample
 from engine.types import LogProbs
-from engine.verify_report import Control, VerifyReport, WorstToken, render
+from engine.verify_report import CONTROL_OFFSET, TOLERANCE, Control, VerifyReport, WorstToken, render
 
 __all__ = [
     "Control",
@@ -41,10 +42,6 @@ __all__ = [
     "verify_with",
 ]
 
-TOLERANCE = 1e-3
-"""Nats, for models in float32."""
-CONTROL_OFFSET = 0.01
-"""Nats by which the second control's log prob is wrong."""
 CONTEXT_TOKENS = 12
 """How many tokens up to the worst one are decoded for the report."""
 
@@ -200,22 +197,6 @@ def _decoder(model_dir: Path) -> Decode | None:
         return None
     tokenizer = Tokenizer.from_file(str(file))
     return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False))
-
-
-def read_jsonl(path: Path) -> list[Mapping[str, Any]]:
-    """Samples of a JSONL file, blank lines left out. Raises: SampleError, OSError."""
-    samples: list[Mapping[str, Any]] = []
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            sample = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise SampleError(f"{path}:{number} is not JSON: {error}") from error
-        if not isinstance(sample, dict):
-            raise SampleError(f"{path}:{number} is not a JSON object")
-        samples.append(sample)
-    return samples
 
 
 def as_json(report: VerifyReport) -> str:

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 from engine.differences import Breakdown
 
+TOLERANCE = 1e-3
+"""Nats, for models in float32."""
+CONTROL_OFFSET = 0.01
+"""Nats by which a control's log prob is wrong."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorstToken:
