@@ -6,6 +6,7 @@ demo          agents talk to a real model; their samples are exported and checke
 sessions      what a running server holds
 explain       how each turn of a session was recognised, and what its prompt is made of
 export        finish a session and write its samples
+verify        check the log probs of a session or of exported samples
 check-engine  whether a Triton is fit to be served from
 doctor        what this machine lacks, with the line that installs it
 """
@@ -18,7 +19,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -107,17 +108,71 @@ def sessions(url: str, as_json: bool, sid: str | None) -> None:
 @cli.command()
 @click.option("--url", default=DEFAULT_URL, envvar="ROLLSERVE_URL", show_default=True, help="The running server.")
 @click.option("--reward", type=float, help="Reward of the session; every sample gets it.")
-@click.option("--metadata", default="{}", help="JSON object that is added to each sample's metadata.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="JSONL file. Default: standard output.")
+@click.option(
+    "--body", default="{}", help="More fields of the finish request, as JSON: leaf_rewards, filters, metadata, ..."
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File. Default: standard output.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "parquet", "packed"]),
+    help="Rows as JSON lines or Parquet, or a packed tree (each token once). Default: by the file's name.",
+)
 @click.argument("sid")
-def export(url: str, reward: float | None, metadata: str, out: Path | None, sid: str) -> None:
-    """Finish the session SID and write its samples, one JSON line each. The same export again gives the same samples."""
-    from adapter.storage.export import write_jsonl
+def export(url: str, reward: float | None, body: str, out: Path | None, form: str | None, sid: str) -> None:
+    """Finish the session SID and write its samples. The same export again gives the same samples.
 
-    body = {"reward": reward, "metadata": _json_object(metadata)}
-    answer = _call("POST", url, f"/v1/sessions/{sid}/finish", body)
-    write_jsonl(answer["samples"], out)
+    The ledger goes to standard error: sampled = trained + dropped by reason.
+    """
+    from adapter.storage.export import ExportFormat, write_export
+
+    fields = {**_json_object(body), **({} if reward is None else {"reward": reward})}
+    answer = _call("POST", url, f"/v1/sessions/{sid}/finish", fields)
+    _acting(lambda: write_export(answer, out, ExportFormat(form) if form else None))
     click.echo(f"{len(answer['samples'])} samples of session {sid}; ledger: {json.dumps(answer['ledger'])}", err=True)
+
+
+@cli.command()
+@click.option(
+    "--url", default=DEFAULT_URL, envvar="ROLLSERVE_URL", show_default=True, help="The server that has the session."
+)
+@click.option(
+    "--model", type=click.Path(path_type=Path, file_okay=False), help="Checkpoint folder. Default: the demo model."
+)
+@click.option(
+    "--triton", metavar="HOST:PORT", help="Send the turns to this engine again, instead of scoring with --model."
+)
+@click.option(
+    "--tolerance", type=float, default=1e-3, show_default=True, help="Largest difference of a log prob, in nats."
+)
+@click.argument("target", metavar="SID|FILE")
+def verify(url: str, model: Path | None, triton: str | None, tolerance: float, target: str) -> None:
+    """Check the log probs of a session or of exported samples (JSON lines, Parquet or packed).
+
+    With --model, the exported ids are scored by a plain forward pass; with --triton, stored prompts are sent to that engine
+    again. Two deliberate errors must be caught. Exits 1 if anything is wrong.
+    """
+    from adapter.storage.export import read_samples
+
+    path = Path(target)
+    samples = (
+        _acting(lambda: read_samples(path))
+        if path.is_file()
+        else _call("GET", url, f"/v1/sessions/{target}/samples")["samples"]
+    )
+    if triton is not None:
+        from engine.replay import ReplayOptions, replay_at
+        from engine.replay_report import render
+
+        replayed = _run(replay_at(triton, samples, ReplayOptions(tolerance=tolerance)))
+        click.echo(render(replayed))
+        sys.exit(0 if replayed.ok else 1)
+    from engine import verify as scoring
+    from engine.assets import demo_model_dir
+
+    scored = _acting(lambda: scoring.verify_samples(samples, model or demo_model_dir(), tolerance))
+    click.echo(scoring.render(scored))
+    sys.exit(0 if scored.ok else 1)
 
 
 @cli.command()
@@ -185,17 +240,23 @@ async def _serve(config: Config) -> None:
 
 
 def _run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run on uvloop; failures that a person can act on become one message and exit status 1."""
+    """Run on uvloop, with failures as ``_acting`` tells them."""
     import uvloop
 
+    return _acting(lambda: uvloop.run(main))
+
+
+def _acting(act: Callable[[], Any]) -> Any:
+    """Failures that a person can do something about become one message and exit status 1."""
     from adapter.parsing import UnknownParser
     from adapter.render.prompt import TokenizerError
+    from adapter.storage.errors import StorageError
     from engine.assets import AssetError
     from engine.errors import EngineError
 
     try:
-        return uvloop.run(main)
-    except (EngineError, AssetError, ConfigError, TokenizerError, UnknownParser, OSError) as error:
+        return act()
+    except (EngineError, AssetError, ConfigError, TokenizerError, UnknownParser, StorageError, OSError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         sys.exit(130)
@@ -223,7 +284,7 @@ def _json_object(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
-        raise click.UsageError(f"--metadata is not JSON: {error}") from error
+        raise click.UsageError(f"--body is not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise click.UsageError("--metadata must be a JSON object")
+        raise click.UsageError("--body must be a JSON object")
     return document

@@ -183,6 +183,11 @@ class Sessions:
         self._remember(sid, _Finished(request, answer))
         return answer
 
+    def preview(self, sid: str, render: Callable[[Session, Export], bytes]) -> bytes:
+        """What ``finish`` without any fields would answer now, or what it did answer. Raises: NotFound."""
+        earlier = self._finished.get(sid)
+        return earlier.answer if earlier is not None else self._render_export(self.find(sid), FinishRequest(), render)
+
     async def _export(
         self, session: Session, request: FinishRequest, render: Callable[[Session, Export], bytes]
     ) -> bytes:
@@ -190,22 +195,22 @@ class Sessions:
             await asyncio.wait(session.in_flight, timeout=self._config.finish_grace_s)
         await _cancel(session.in_flight)
 
-        def export() -> bytes:
-            base = Sample(
-                index=request.index, group_index=request.group_index, prompt=request.prompt, label=request.label
-            )
-            made = session.trajectory.export(
-                base_sample=base,
-                reward=request.rewards,
-                filters=request.filters,
-                extra_metadata={**session.settings.metadata, **request.metadata, "sid": session.sid},
-                max_sample_tokens=request.max_sample_tokens,
-                decode=self._decode,
-            )
-            return render(session, made)
-
         # Long sessions take tens of milliseconds; nothing else touches a session that is being finished.
-        return await asyncio.to_thread(export)
+        return await asyncio.to_thread(self._render_export, session, request, render)
+
+    def _render_export(
+        self, session: Session, request: FinishRequest, render: Callable[[Session, Export], bytes]
+    ) -> bytes:
+        base = Sample(index=request.index, group_index=request.group_index, prompt=request.prompt, label=request.label)
+        made = session.trajectory.export(
+            base_sample=base,
+            reward=request.rewards,
+            filters=request.filters,
+            extra_metadata={**session.settings.metadata, **request.metadata, "sid": session.sid},
+            max_sample_tokens=request.max_sample_tokens,
+            decode=self._decode,
+        )
+        return render(session, made)
 
     def _remember(self, sid: str, finished: _Finished) -> None:
         self._finished[sid] = finished

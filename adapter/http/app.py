@@ -5,7 +5,7 @@ POST /v1/chat/completions                        OpenAI Chat Completions
 GET  /v1/models
 POST /v1/sessions                                open; GET lists
 GET  /v1/sessions/SID, /v1/sessions/SID/explain  look; DELETE forgets
-POST /v1/sessions/SID/finish                     samples
+GET  /v1/sessions/SID/samples                    what finish would give now; POST /v1/sessions/SID/finish
 GET  /healthz   GET /readyz
 """
 
@@ -34,6 +34,7 @@ def build_app(state: ServerState) -> web.Application:
     app.router.add_get("/v1/sessions", control.list_sessions)
     app.router.add_get("/v1/sessions/{sid}", control.show_session)
     app.router.add_get("/v1/sessions/{sid}/explain", control.explain_session)
+    app.router.add_get("/v1/sessions/{sid}/samples", control.preview_samples)
     app.router.add_post("/v1/sessions/{sid}/finish", control.finish_session)
     app.router.add_delete("/v1/sessions/{sid}", control.drop_session)
     app.router.add_get("/healthz", health.alive)

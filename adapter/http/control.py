@@ -73,6 +73,12 @@ async def explain_session(request: web.Request) -> web.StreamResponse:
     return _json({"sid": session.sid, "policy": session.trajectory.policy, "turns": turns})
 
 
+async def preview_samples(request: web.Request) -> web.StreamResponse:
+    """``GET /v1/sessions/SID/samples``: what ``finish`` would give now, or gave. Changes nothing."""
+    answer = request.app[STATE].sessions.preview(request.match_info["sid"], _render_export)
+    return web.Response(body=answer, content_type="application/json")
+
+
 async def finish_session(request: web.Request) -> web.StreamResponse:
     """``POST /v1/sessions/SID/finish``: the session's samples and their ledger; the session is over."""
     body = await read_json_object(request, optional=True)

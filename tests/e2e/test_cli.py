@@ -73,7 +73,18 @@ def test_up_serves_a_session_that_can_be_listed_shown_and_exported(scripted: lis
         (explained,) = json.loads(run("explain", "--url", url, "cli", "--json").stdout)["turns"]
         assert explained["reason"] == "new"
         out = tmp_path / "out" / "samples.jsonl"
-        arguments = ("export", "cli", "--url", url, "--reward", "0.5", "--metadata", '{"task": 3}', "--out", str(out))
+        arguments = (
+            "export",
+            "cli",
+            "--url",
+            url,
+            "--reward",
+            "0.5",
+            "--body",
+            '{"metadata": {"task": 3}}',
+            "--out",
+            str(out),
+        )
         exported = run(*arguments)
         assert exported.returncode == 0, exported.stderr
         (sample,) = [json.loads(line) for line in out.read_text().splitlines()]
@@ -111,7 +122,7 @@ async def test_serve_and_check_engine_with_a_triton_that_runs_already(tmp_path: 
         (["up", "--tool-parser", "magic"], "magic"),
         (["up", "--triton", "127.0.0.1:1", "--engine-log", "x", "--model-dir", "."], "engine_log"),
         (["export", "x", "--url", "http://127.0.0.1:1"], "rollserve up"),
-        (["export", "x", "--metadata", "["], "--metadata"),
+        (["export", "x", "--body", "["], "--body"),
         (["sessions", "--url", "http://127.0.0.1:1"], "rollserve up"),
     ],
     ids=str,
@@ -134,7 +145,7 @@ def test_settings_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
 
 def test_every_command_has_help() -> None:
     commands = re.findall(r"^  ([a-z-]+) {2,}", run("--help").stdout.partition("Commands:")[2], re.MULTILINE)
-    assert set(commands) == {"up", "serve", "demo", "sessions", "explain", "export", "check-engine", "doctor"}
+    assert set(commands) == {"up", "serve", "demo", "sessions", "explain", "export", "verify", "check-engine", "doctor"}
     for command in commands:
         result = run(command, "--help")
         assert result.returncode == 0
