@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adapter.trajectory.heads import Head
-from adapter.trajectory.likeness import differences, equal, is_part
+from adapter.trajectory.likeness import is_part, same_history
 from adapter.trajectory.plan import Adoption, Interrupted, Recut
 from adapter.trajectory.walk import Request
-from adapter.types import Message
 
 
 def find_adoption(
@@ -30,15 +29,8 @@ def find_adoption(
             named = entry.turn.number in request.refs_of(index)
             if entry.plan.head != head or len(entry.plan.messages) != index or not (named or index >= recognised):
                 continue
-            if is_part(entry.message, request.messages[index]) and _same_history(entry.plan.messages, request.messages):
+            if is_part(entry.message, request.messages[index]) and same_history(entry.plan.messages, request.messages):
                 tokens = recut(entry.turn, request.messages[index])
                 if tokens is not None and 0 < tokens <= entry.turn.output.size:
                     return Adoption(entry, index, request.messages[index], tokens)
     return None
-
-
-def _same_history(known: Sequence[Message], replay: Sequence[Message]) -> bool:
-    return all(
-        equal(before, after) or differences(before, after) is not None
-        for before, after in zip(known, replay, strict=False)
-    )

@@ -65,7 +65,7 @@ def _plan(
         whole=walked.recognised is None and adoption is None,
         based=0 if walked.recognised is None else walked.recognised.end,
         adoption=adoption,
-        rival=_latest_below(walked.step.node) if edited else None,
+        rival=_latest_below(walked.furthest) if edited else None,
         recut=recut,
     )
 
@@ -82,22 +82,25 @@ def _reason(walked: Walk, findings: Sequence[tuple[Node, Finding]]) -> Reason:
 
 def _edit(walked: Walk, request: Request) -> bool:
     """Whether the replies that are left over stand where others were generated, or are ours in another place."""
-    left = range(walked.step.end, request.replayed)
+    left = range(walked.furthest[0].end, request.replayed)
     if not left:
         return False
-    mount = walked.step.node
-    if request.role(left[0]) == "assistant" and any(child.turn is not None for child in mount.children):
+    below = [child for step in walked.furthest for child in step.node.children]
+    if request.role(left[0]) == "assistant" and any(child.turn is not None for child in below):
         return True
-    if walked.recognised is not None and mount.children:
+    if walked.recognised is not None and below:
         return True
     return any(request.role(index) == "assistant" and request.refs_of(index) for index in left)
 
 
-def _latest_below(node: Node) -> Generation | None:
-    while node.children:
-        node = node.children[-1]
-        if node.turn is not None:
-            return node.turn
+def _latest_below(steps: Sequence[Step]) -> Generation | None:
+    """The turn that stands where the client put something else."""
+    for step in steps:
+        node = step.node
+        while node.children:
+            node = node.children[-1]
+            if node.turn is not None:
+                return node.turn
     return None
 
 

@@ -24,6 +24,10 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _COMPARED = frozenset({"role", "content", "reasoning_content", "tool_calls"})
 
 
+LARGEST_GROUP = 64
+"""Parallel tool results. Larger groups are only compared in their order."""
+
+
 def equal(left: Any, right: Any) -> bool:
     """``==`` of JSON-like data. Data that is nested too deeply to be compared is not equal."""
     try:
@@ -71,6 +75,48 @@ def is_part(parsed: Message, replay: Message) -> bool:
     if not before.startswith(after):
         return False
     return bool(replayed or after) or _reasoning(parsed).startswith(_reasoning(replay))
+
+
+def unit_end(messages: Sequence[Message], start: int) -> int:
+    """The end of what belongs together from ``start`` on: a run of tool results, or one message."""
+    end = start + 1
+    if messages[start].get("role") == "tool":
+        while end < len(messages) and messages[end].get("role") == "tool":
+            end += 1
+    return end
+
+
+def same_history(known: Sequence[Message], replay: Sequence[Message]) -> bool:
+    """Whether ``replay`` begins with ``known``; results of parallel calls may stand in any order."""
+    start = 0
+    while start < len(known):
+        end = unit_end(known, start)
+        if not _same_unit(known[start:end], replay[start:end]):
+            return False
+        start = end
+    return True
+
+
+def _same_unit(known: Sequence[Message], replay: Sequence[Message]) -> bool:
+    if len(known) != len(replay):
+        return False
+    if all(map(_is_like, known, replay)):
+        return True
+    left = list(known)
+    return 1 < len(left) <= LARGEST_GROUP and all(_take(left, message) for message in replay)
+
+
+def _is_like(known: Message, replay: Message) -> bool:
+    return equal(known, replay) or differences(known, replay) is not None
+
+
+def _take(left: list[Message], message: Message) -> bool:
+    """Take a message like this one out of ``left``."""
+    place = next((place for place, known in enumerate(left) if _is_like(known, message)), None)
+    if place is None:
+        return False
+    del left[place]
+    return True
 
 
 def is_empty(message: Message) -> bool:

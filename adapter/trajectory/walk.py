@@ -18,16 +18,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from adapter.trajectory.likeness import differences, equal, is_empty
+from adapter.trajectory.likeness import LARGEST_GROUP, differences, equal, is_empty, unit_end
 from adapter.trajectory.node import WIDE, Node
 from adapter.trajectory.reasons import Difference, Finding
 from adapter.types import Message
 
 BEAM = 16
 """Candidates. More equal siblings than that are told apart by handles or not at all."""
-
-LARGEST_GROUP = 64
-"""Parallel tool results. Larger groups are only matched in their order."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +44,6 @@ class Request:
     def replayed(self) -> int:
         """Messages up to the last of an assistant: all that can be a replay."""
         return max((index + 1 for index in range(len(self.messages)) if self.role(index) == "assistant"), default=0)
-
-    def unit_end(self, start: int) -> int:
-        """A run of tool results is one unit, any other message is one by itself."""
-        end = start + 1
-        while self.role(start) == "tool" and end < len(self.messages) and self.role(end) == "tool":
-            end += 1
-        return end
 
 
 class Step(NamedTuple):
@@ -104,6 +94,8 @@ class Walk:
 
     step: Step
     recognised: Step | None
+    furthest: tuple[Step, ...]
+    """The last nodes that are like what the client has, though no reply may have been recognised behind them."""
     ambiguous: bool
     """Another turn would have done as well as ``recognised``."""
 
@@ -127,35 +119,39 @@ def walk(start: Node, request: Request, first: int = 0) -> Walk:
     """Follow the messages from ``first`` on down from ``start``."""
     beam = [Step(start, None, -1, first)]
     finalists, at = beam, first
-    while at < request.replayed:
-        end = request.unit_end(at)
+    while at < len(request.messages):
+        end = unit_end(request.messages, at)
         ends = _follow(beam, request, at, end)
+        if not ends and request.role(at) != "assistant":
+            passed = _past_empty(beam)
+            finalists = passed or finalists
+            ends = _follow(passed, request, at, end)
         if not ends:
             break
         beam = _best(ends)
-        recognised = [step for step in beam if step.node.turn is not None]
-        finalists = recognised or finalists
+        finalists = [step for step in beam if step.node.turn is not None] or finalists
         at = end
-    return _finish(finalists, request)
+    return _finish(_best(finalists), beam, request)
 
 
-def _finish(finalists: list[Step], request: Request) -> Walk:
-    """Choose the best candidate and go on from it by equality."""
-    best, *others = _best(finalists)
+def _finish(finalists: list[Step], beam: list[Step], request: Request) -> Walk:
+    """Take the first candidate and go on from it by equality."""
+    best, *others = finalists
     turn = best.node.turn
     rivals = [step for step in others if step.loose == best.loose and step.node.turn is not turn]
-    step, recognised = best, best if turn is not None else None
-    while step.end < len(request.messages):
-        message = request.messages[step.end]
-        child = next((each for each in step.node.find_all(message) if each.turn is None), None)
-        if child is not None:
-            step = step.to(child, step.end)
-            continue
-        passed = list(_past_empty(step)) if message.get("role") != "assistant" else []
-        if not passed:
-            break
-        step = recognised = passed[-1]
-    return Walk(step, recognised, bool(rivals) and turn is not None)
+    step: Step | None = best
+    last = best
+    while step is not None:
+        last = step
+        step = _equal_child(step, request) if step.end < len(request.messages) else None
+    furthest = (last,) if last.end > beam[0].end else tuple(beam)
+    return Walk(last, None if turn is None else best, furthest, bool(rivals) and turn is not None)
+
+
+def _equal_child(step: Step, request: Request) -> Step | None:
+    """The next message where a client brought it."""
+    children = step.node.find_all(request.messages[step.end])
+    return next((step.to(child, step.end) for child in children if child.turn is None), None)
 
 
 def _turn_index(node: Node) -> int | None:
@@ -172,14 +168,9 @@ def _best(steps: list[Step]) -> list[Step]:
 def _follow(beam: list[Step], request: Request, start: int, end: int) -> list[Step]:
     """All nodes that the unit ``[start, end)`` leads to."""
     ends = _in_order(beam, request, start, end)
-    if ends or request.role(start) == "assistant":
+    if ends or not 1 < end - start <= LARGEST_GROUP:
         return ends
-    if 1 < end - start <= LARGEST_GROUP:
-        ends = [found for step in beam for found in _in_any_order(step, request, start, end)]
-    if ends:
-        return ends
-    passed = [after for step in beam for after in _past_empty(step)]
-    return _follow(passed, request, start, end) if passed else []
+    return [found for step in beam for found in _in_any_order(step, request, start, end)]
 
 
 def _in_order(beam: list[Step], request: Request, start: int, end: int) -> list[Step]:
@@ -252,9 +243,11 @@ def _fit(node: Node, request: Request, left: Sequence[int]) -> tuple[int, tuple[
     return None
 
 
-def _past_empty(step: Step) -> Iterator[Step]:
+def _past_empty(beam: list[Step]) -> list[Step]:
     """Replies in which there was nothing to see: clients leave them out."""
-    for child in step.node.children:
-        turn = child.turn
-        if turn is not None and turn.output.size and is_empty(child.message or {}):
-            yield step.to(child, -1, (Difference.DROPPED,), end=step.end)
+    return [
+        step.to(child, -1, (Difference.DROPPED,), end=step.end)
+        for step in beam
+        for child in step.node.children
+        if child.turn is not None and child.turn.output.size and is_empty(child.message or {})
+    ]
