@@ -47,7 +47,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("adapter.prompting", "adapter.reply", "adapter.sessions", "adapter.turn"),
     ("adapter.http",),
     ("adapter.workers",),
-    ("adapter.cli", "adapter.options", "adapter.serving", "adapter.demo", "adapter.views", "adapter.doctor"),
+    (
+        "adapter.cli",
+        "adapter.options",
+        "adapter.serving",
+        "adapter.demo",
+        "adapter.views",
+        "adapter.doctor",
+        "adapter.integrations",
+    ),
 )
 """From the bottom up. A module of ``adapter`` that no entry covers is an error: decide where it belongs."""
 
