@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
+from transformers.utils import logging
 
 from engine.sample_rows import SampleRow, Span
 from engine.types import LogProbMode, LogProbs, SamplingParams
@@ -27,10 +28,16 @@ to top p; then both sets are right."""
 
 
 class PlainModel:
-    """A causal language model from a checkpoint folder, on the CPU, in float32."""
+    """A causal language model from a checkpoint folder, on the CPU, in float32. Raises: OSError, if there is none."""
 
     def __init__(self, model_dir: Path) -> None:
-        self._model: Any = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32, local_files_only=True)
+        logging.disable_progress_bar()
+        try:
+            self._model: Any = AutoModelForCausalLM.from_pretrained(
+                model_dir, dtype=torch.float32, local_files_only=True
+            )
+        except ValueError as error:
+            raise OSError(f"{model_dir} holds no model that can be loaded: {error}") from error
         self._model.eval()
 
     @property

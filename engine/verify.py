@@ -206,12 +206,6 @@ def as_json(report: VerifyReport) -> str:
     ).decode()
 
 
-def _hide_progress_bars() -> None:
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if every log prob is right and both controls were caught, else 1."""
     parser = argparse.ArgumentParser(prog="python -m engine.verify", description="Score exported samples again.")
@@ -222,11 +216,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="nats (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     given = parser.parse_args(arguments)
-    _hide_progress_bars()
     try:
         samples = read_jsonl(given.file)
         report = verify_samples(samples, given.model, given.tolerance)
-    except (ValueError, OSError) as error:
+    except (SampleError, OSError) as error:
         print(f"FAILED: {error}", file=sys.stderr)
         return 1
     print(as_json(report) if given.json else render(report))

@@ -416,6 +416,14 @@ def test_a_folder_without_a_model_is_a_failure(
     assert capsys.readouterr().err.startswith("FAILED: ")
 
 
+def test_a_folder_with_a_model_of_no_known_kind_is_a_failure(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, sample: Json
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "no such kind"}')
+    assert main([str(write(tmp_path / "s.jsonl", [sample])), "--model", str(tmp_path)]) == 1
+    assert "holds no model that can be loaded" in capsys.readouterr().err
+
+
 def test_a_bad_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text("{}\n{]\n", encoding="utf-8")
