@@ -98,6 +98,14 @@ def test_a_template_without_a_generation_prompt_has_no_scaffold(folder: Path) ->
     assert Renderer.load(folder, end_tokens=["<|im_end|>"]).prompt([user("Hi")], (), {}).scaffold == ()
 
 
+def test_a_generation_prompt_that_depends_on_the_messages_is_not_guessed(folder: Path) -> None:
+    opener = "{% if add_generation_prompt %}<|im_start|>{{ 'answer' if messages[-1].role == 'tool' else 'reply' }}\n{% endif %}"
+    write(folder, "chat_template.jinja", CHATML + opener)
+    renderer = Renderer.load(folder, end_tokens=["<|im_end|>"])
+    assert len(renderer.prompt([user("Hi")], (), {}).scaffold) == 1
+    assert renderer.prompt([user("Hi"), {"role": "tool", "content": "x"}], (), {}).scaffold == ()
+
+
 def test_arguments_nested_too_deeply_are_refused(renderers: Renderers) -> None:
     deep: Any = "<|im_end|>"
     for _ in range(100_000):

@@ -89,6 +89,13 @@ def test_templates_of_which_no_suffix_can_be_trusted(build: Build, source: str, 
     assert len(renderer.warnings) == 1
 
 
+def test_a_template_that_refuses_whatever_is_said(build: Build) -> None:
+    source = CHATML.replace(
+        "messages -%}", "messages -%}{{- raise_exception('too long') if message.content | length > 1 -}}", 1
+    )
+    assert build(source).support.reason == "the template refuses every conversation of the self-test"
+
+
 def test_what_stands_before_the_last_reply_may_change(build: Build) -> None:
     assert build("{{- messages | length -}}" + CHATML).support.ok
 
@@ -130,6 +137,25 @@ def test_a_template_that_takes_one_call_at_a_time(build: Build) -> None:
     assert renderer.support.ok and not renderer.support.refused
     text = renderer.suffix([result("one"), result("two")], (), {}, output_tail=NO_IDS, called=("a", "b")).text
     assert text.index("one") < text.index("two")
+
+
+def test_control_tokens_behind_the_end_token_are_part_of_the_closer(build: Build) -> None:
+    renderer = build(CHATML.replace("<|im_end|>", "<|im_end|><repo_name>"))
+    assert renderer.support.ok and not renderer.support.refused
+    for new in (user("Hi"), result("Hi")):
+        given = renderer.suffix([new], (), {}, output_tail=np.array(renderer.end_ids, np.int32))
+        text = renderer.tokenizer.decode(given.ids.tolist(), skip_special_tokens=False)
+        assert text.startswith(f"<repo_name>\n<|im_start|>{new['role']}\nHi")
+
+
+def test_a_reply_at_the_very_end_may_be_closed_in_another_way(build: Build) -> None:
+    """Only what closes it with a message behind it counts, and the next message's opener is none of that."""
+    closer = "'<file_sep><gh_stars>' if loop.last and message.role == 'assistant' else '<|im_end|>'"
+    source = CHATML.replace("'<|im_end|>\\n' -}}", closer + " -}}", 1)
+    source = source.replace("'<|im_start|>' +", "{'user': '<repo_name>'}.get(message.role, '<|im_start|>') +", 1)
+    renderer = build(source)
+    assert renderer.support.ok and not renderer.support.refused
+    assert renderer.suffix([user("Hi")], (), {}, output_tail=NO_IDS).text.startswith("<|im_end|><repo_name>user")
 
 
 def test_arguments_that_are_escaped_to_ascii(build: Build) -> None:
@@ -191,17 +217,17 @@ def test_tokens_that_take_the_white_space_behind_them(renderers: Renderers) -> N
     assert given.ids.tolist() == tokenizer.encode("<|im_start|>user\n  Hi<|im_end|>\n<|im_start|>assistant\n").ids
 
 
-def test_a_suffix_does_not_begin_a_word() -> None:
+@pytest.mark.parametrize("closer", ["</s>", "~"])
+def test_a_suffix_does_not_begin_a_word(closer: str) -> None:
     source = """
 {{- bos_token -}}
-{%- for message in messages -%}{{- message.role + ':' + message.content + '</s>' -}}{%- endfor -%}
+{%- for message in messages -%}{{- message.role + ':' + message.content + 'CLOSER' -}}{%- endfor -%}
 {%- if add_generation_prompt -%}{{- 'assistant:' -}}{%- endif -%}
 """
-    renderer = sentence_piece(source)
+    renderer = sentence_piece(source.replace("CLOSER", closer))
     assert renderer.support.ok
     history: list[Message] = [user("x"), {"role": "assistant", "content": "yes"}]
-    end = np.array(renderer.end_ids, np.int32)
-    given = renderer.suffix([user("Hi")], (), {}, output_tail=end)
+    given = renderer.suffix([user("Hi")], (), {}, output_tail=NO_IDS)
     whole = renderer.prompt([*history, user("Hi")], (), {}).ids
     assert whole[-given.ids.size :].tolist() == given.ids.tolist()
-    assert [renderer.tokenizer.id_to_token(id_) for id_ in given.ids[:2].tolist()] == ["u", "s"]
+    assert [renderer.tokenizer.id_to_token(id_) for id_ in given.ids[:3].tolist()] == [closer, "u", "s"]

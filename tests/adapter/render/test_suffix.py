@@ -191,6 +191,11 @@ def test_names_of_called_tools_spell_no_control_token(renderers: Renderers) -> N
     assert kept[0] == kept[1]
 
 
+def test_names_of_called_tools_that_hold_the_usual_marks(renderers: Renderers) -> None:
+    text = suffix(renderers("gptoss"), [result("x")], "<|call|>", called=("a\ufdd0\ufdd1b",)).text
+    assert text.startswith("<|call|><|start|>functions.a\ufdd0\ufdd1b to=assistant")
+
+
 @pytest.mark.parametrize("family", ["qwen2_5", "qwen3", "llama3_1", "gptoss", "demo"])
 def test_a_system_message_is_rendered_where_it_stands(renderers: Renderers, family: str) -> None:
     renderer = renderers(family)
