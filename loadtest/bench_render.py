@@ -8,6 +8,7 @@ tool result of 500 tokens. Columns, milliseconds of wall time, median of interle
     suffix       ``Renderer.suffix``: the new message behind stored ids
     full         ``Renderer.prompt``: everything rendered, control tokens kept apart from text, encoded
     library      the same template, the whole text encoded by the tokenizer's own ``encode_batch_fast``
+    match        the request's history found in the session's tree, every message of it equal
     parse body   the request's JSON to neutral messages (Chat Completions)
 """
 
@@ -28,11 +29,13 @@ import orjson
 
 from adapter.protocols.openai_chat import OpenAIChat
 from adapter.render.prompt import Renderer
+from adapter.trajectory import Trajectory, TurnRecord
+from adapter.types import HistoryPolicy
 from engine.assets import demo_model_dir
 
 HISTORY_TOKENS = (1_000, 10_000, 100_000)
 TURN_TOKENS = 500
-COLUMNS = ("suffix", "full", "library", "parse body")
+COLUMNS = ("suffix", "full", "library", "match", "parse body")
 LINE = "src/module_{n}.py:{n}: def handler_{n}(request, *, retries={n}): return dispatch(request, timeout=2.5)  # {n}\n"
 
 
@@ -113,9 +116,23 @@ def body_of(case: Case) -> bytes:
     return orjson.dumps({"model": "m", "messages": messages, "tools": case.tools})
 
 
+def recorded(history: list[dict[str, Any]]) -> Trajectory:
+    """A session whose turns made the assistant messages of ``history``; what they sampled plays no part in matching."""
+    session = Trajectory(policy=HistoryPolicy.KEEP)
+    ids = np.zeros(0, np.int32)
+    for index, message in enumerate(history):
+        if message["role"] == "assistant":
+            prompt = np.append(ids, np.int32(index))
+            turn = TurnRecord(prompt_ids=prompt, output_ids=prompt[:1], output_log_probs=np.zeros(1, np.float32))
+            session.commit(session.match(history[:index]), turn, message)
+            ids = np.append(prompt, prompt[:1])
+    return session
+
+
 def workloads(renderer: Renderer, case: Case) -> dict[str, Callable[[], object]]:
     tail = np.array(renderer.end_ids[:1], np.int32)
     whole, body, protocol = [*case.history, *case.new], body_of(case), OpenAIChat()
+    session, replayed = recorded(case.history), orjson.loads(orjson.dumps(whole))
 
     def library() -> object:
         text = renderer.template.render(whole, case.tools, {})
@@ -125,6 +142,7 @@ def workloads(renderer: Renderer, case: Case) -> dict[str, Callable[[], object]]
         "suffix": lambda: renderer.suffix(case.new, case.tools, {}, output_tail=tail, called=("tool_1",)),
         "full": lambda: renderer.prompt(whole, case.tools, {}),
         "library": library,
+        "match": lambda: session.match(replayed),
         "parse body": lambda: protocol.parse_request(orjson.loads(body)),
     }
 
