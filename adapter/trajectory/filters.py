@@ -96,8 +96,7 @@ class ExportFilters:
             yield f"{DropReason.LABEL}:{label_of(turn)}", everywhere
         if turn.log_probs is not None:
             yield DropReason.NON_FINITE, ~np.isfinite(turn.log_probs)
-        if self.stale is StaleScope.TOKENS:
-            yield DropReason.STALE, self.stale_tokens(turn)
+        yield DropReason.STALE, self.stale_tokens(turn)
 
     def refuses_stale(self, turns: Iterable[Generation]) -> bool:
         """Whether a sample in which ``turns`` would train is left out as a whole."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from adapter.errors import BadRequest
 from adapter.trajectory import AUXILIARY_LABELS, ExportFilters, Ledger, RewardSpec, StaleScope, Trajectory
+from adapter.trajectory.leaves import exported_leaves
 from adapter.types import Label, LabelKind, VersionSpan
 from tests.adapter.trajectory.alphabet import REWARD, check_samples, export, record
 from tests.adapter.trajectory.test_properties import SESSIONS, UNTIMED, Step, played
@@ -136,6 +137,16 @@ def test_a_main_line_that_only_auxiliary_calls_go_on_from_is_exported_once() -> 
     check_samples(made.samples, ["P | [30] [5]"])
     assert made.samples[0].metadata["leaf"] == 2, "the leaf that the session shows"
     assert made.ledger == Ledger(6, 2, {"label:compaction": 2, "label:title": 2})
+
+
+def test_leaves_that_end_alike_are_one() -> None:
+    chains = list(
+        labelled(
+            ("s10 u20 -> a30", MAIN), ("s10 u20 a30 u21 -> a31", COMPACTION), ("s10 u20 a30 u22 -> a32", TITLE)
+        ).chains()
+    )
+    assert [leaf.index for leaf in exported_leaves(chains, ExportFilters())] == [2, 3]
+    assert [leaf.index for leaf in exported_leaves(chains, WITHOUT_AUXILIARY)] == [2]
 
 
 def test_an_auxiliary_call_that_the_main_line_goes_on_from_is_context() -> None:

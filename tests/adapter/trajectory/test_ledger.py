@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from adapter.trajectory import Ledger, LedgerMismatch, Sample
+from adapter.trajectory import Generation, Ledger, LedgerMismatch, Sample, Trajectory, TurnRecord
+from adapter.trajectory.ledger import Fates
 from tests.adapter.trajectory.alphabet import export, recorded
 
 TWO_TURNS = "s10 u20 -> a30; s10 u20 a30 t40 -> a31"
@@ -45,3 +47,39 @@ def test_a_lost_token_stops_the_export() -> None:
     trajectory.sampled_tokens += 1
     with pytest.raises(LedgerMismatch):
         trajectory.export(base_sample=Sample())
+
+
+def turn(size: int) -> Generation:
+    trajectory = Trajectory()
+    record = TurnRecord([1], list(range(size)), [-0.5] * size)
+    return trajectory.commit(trajectory.match([{"role": "user", "content": "u"}]), record, None)
+
+
+def where(*places: int, size: int = 3) -> np.ndarray:
+    return np.isin(np.arange(size), places)
+
+
+def test_a_token_may_be_given_up_again_and_trained_in_the_end() -> None:
+    fates, sampled = Fates(), turn(3)
+    fates.meet(sampled)
+    fates.drop(sampled, "truncated")
+    fates.drop(sampled, "stale", where(0, 1))
+    fates.train(sampled, where(0))
+    assert fates.dropped() == {"stale": 1, "truncated": 1}
+
+
+@pytest.mark.parametrize("again", ["train", "drop"])
+def test_nothing_more_becomes_of_a_token_that_trains(again: str) -> None:
+    fates, sampled = Fates(), turn(3)
+    fates.train(sampled, where(1))
+    fates.drop(sampled, "cut", where(0))
+    with pytest.raises(LedgerMismatch, match="turn 1 trains"):
+        fates.train(sampled, where(1, 2)) if again == "train" else fates.drop(sampled, "cut")
+
+
+def test_a_token_without_a_fate_is_an_error() -> None:
+    fates, sampled = Fates(), turn(3)
+    fates.meet(sampled)
+    fates.train(sampled, where(1))
+    with pytest.raises(LedgerMismatch, match="2 tokens of turn 1 are neither"):
+        fates.dropped()
