@@ -116,7 +116,7 @@ def sessions(url: str, as_json: bool, sid: str | None) -> None:
     "--format",
     "form",
     type=click.Choice(["jsonl", "parquet", "packed"]),
-    help="Rows as JSON lines or Parquet, or a packed tree (each token once). Default: by the file's name.",
+    help="Rows, or a packed tree (each token once). Default: by the file's name; .npz and .json are packed, else jsonl.",
 )
 @click.argument("sid")
 def export(url: str, reward: float | None, body: str, out: Path | None, form: str | None, sid: str) -> None:
@@ -155,6 +155,8 @@ def verify(url: str, model: Path | None, triton: str | None, tolerance: float, t
     from adapter.storage.export import read_samples
 
     path = Path(target)
+    if path.suffix and not path.is_file():
+        raise click.ClickException(f"there is no file {target}")
     samples = (
         _acting(lambda: read_samples(path))
         if path.is_file()
@@ -273,11 +275,17 @@ def _call(method: str, url: str, path: str, body: Any = None) -> Any:
         with urllib.request.urlopen(request) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
-        raise click.ClickException(
-            f"{method} {path}: {error.status} {error.read().decode(errors='replace')}"
-        ) from error
+        raise click.ClickException(f"{method} {path}: {error.status} {_message(error.read())}") from error
     except urllib.error.URLError as error:
         raise click.ClickException(f"no server at {url} ({error.reason}); start one with `rollserve up`") from error
+
+
+def _message(body: bytes) -> str:
+    """What the server says in its error body."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode(errors="replace")
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Prompting:
     async def prompt(self, session: Session, request: ChatRequest) -> PlannedPrompt:
         """Match the request in its session and render what is new. Changes nothing. Raises: BadRequest."""
         plan = self._match(session, request)
-        if _characters((*plan.opening, *plan.suffix), request.tools) > OFF_LOOP_CHARACTERS:
+        if _characters((*plan.opening, *plan.suffix), request.tools if plan.opening else ()) > OFF_LOOP_CHARACTERS:
             return await asyncio.to_thread(self._render, plan, request)
         return self._render(plan, request)
 

@@ -29,6 +29,10 @@ Tell = Callable[[str], None]
 """Where progress goes, a line at a time."""
 
 
+STOP_TIMEOUT_S = 5.0
+"""For the embedded server, once the adapter has stopped: what still runs there serves nobody."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunningServer:
     """A server that listens. ``state`` lets code in this process look at what it holds."""
@@ -55,7 +59,9 @@ async def embedded_engine(config: Config, tell: Tell, run_dir: Path) -> AsyncIte
     parameters = _engine_parameters(config, tell)
     repository = render_repository(config.engine_model, run_dir / "repository", parameters)
     tell(f"starting Triton with the {config.engine_model} model (log: {run_dir / 'triton.log'})")
-    async with EmbeddedTriton(TritonOptions(repository, run_dir, env={"HF_HUB_OFFLINE": "1"})) as triton:
+    async with EmbeddedTriton(
+        TritonOptions(repository, run_dir, env={"HF_HUB_OFFLINE": "1"}, stop_timeout_s=STOP_TIMEOUT_S)
+    ) as triton:
         tell(f"Triton is ready on {triton.grpc_address}")
         yield triton
 

@@ -76,6 +76,8 @@ class Session:
     in_flight: set[asyncio.Task[Any]] = field(default_factory=set)
     turns_started: int = 0
     replies: ReplyBook = field(default_factory=ReplyBook)
+    finishing: tuple[FinishRequest, asyncio.Task[bytes]] | None = None
+    """The finish that runs: the same request again joins it."""
 
     @contextmanager
     def turn_in_flight(self, max_turns: int | None) -> Iterator[int]:
@@ -171,16 +173,25 @@ class Sessions:
                 raise Conflict(f"session {sid!r} was finished with another reward or metadata")
             return earlier.answer
         session = self.find(sid)
-        if session.state is not SessionState.OPEN:
-            raise Conflict(f"session {sid!r} is being finished or dropped")
-        session.state = SessionState.FINISHING
+        if session.state is SessionState.OPEN:
+            session.state = SessionState.FINISHING
+            task = asyncio.create_task(self._finish(session, request, render))
+            session.finishing = (request, task)
+        elif session.finishing is None or session.finishing[0] != request:
+            raise Conflict(f"session {sid!r} is being finished with other fields, or dropped")
+        # A client that leaves does not undo the finish: when it asks again, the answer is there.
+        return await asyncio.shield(session.finishing[1])
+
+    async def _finish(
+        self, session: Session, request: FinishRequest, render: Callable[[Session, Export], bytes]
+    ) -> bytes:
         try:
             answer = await self._export(session, request, render)
         except BaseException:
-            session.state = SessionState.OPEN
+            session.state, session.finishing = SessionState.OPEN, None
             raise
-        self._live.pop(sid, None)
-        self._remember(sid, _Finished(request, answer))
+        self._live.pop(session.sid, None)
+        self._remember(session.sid, _Finished(request, answer))
         return answer
 
     def preview(self, sid: str, render: Callable[[Session, Export], bytes]) -> bytes:

@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.errors",
         "adapter.config",
         "adapter.ids",
+        "adapter.jsontext",
         "adapter.handles",
         "adapter.logs",
     ),

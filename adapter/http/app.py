@@ -30,6 +30,7 @@ def build_app(state: ServerState) -> web.Application:
         app.router.add_post(f"{prefix}/v1/messages/count_tokens", turns.count_tokens_handler(anthropic))
         app.router.add_post(f"{prefix}/v1/chat/completions", turns.turn_handler(chat))
         app.router.add_get(f"{prefix}/v1/models", turns.list_models)
+        app.router.add_get(f"{prefix}/v1/models/{{model}}", turns.show_model)
     app.router.add_post("/v1/sessions", control.open_session)
     app.router.add_get("/v1/sessions", control.list_sessions)
     app.router.add_get("/v1/sessions/{sid}", control.show_session)

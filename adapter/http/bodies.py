@@ -15,7 +15,11 @@ async def read_json_object(request: web.Request, *, optional: bool = False) -> d
     try:
         raw = await request.read()
     except web.HTTPRequestEntityTooLarge as error:
-        raise BodyTooLarge(f"the body is larger than {error.text or 'the limit'}") from error
+        raise BodyTooLarge("the body is larger than this server takes (--max-body-bytes)") from error
+    except web.RequestPayloadError as error:
+        raise BadRequest(
+            "the body cannot be read: its content encoding or its framing is broken", field="body"
+        ) from error
     if optional and not raw.strip():
         return {}
     try:

@@ -164,7 +164,11 @@ def _sid(body: Mapping[str, Any]) -> str | None:
     sid = body.get("sid")
     if sid is None:
         return None
-    if not isinstance(sid, str) or not sid or not all(c.isascii() and (c.isalnum() or c in "-_.~") for c in sid):
+    if (
+        not isinstance(sid, str)
+        or sid in ("", ".", "..")
+        or not all(c.isascii() and (c.isalnum() or c in "-_.~") for c in sid)
+    ):
         raise BadRequest(
             "sid must be a non-empty string of letters, digits and -_.~, since it stands in URLs", field="sid"
         )

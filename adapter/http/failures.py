@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from adapter.errors import AdapterError, BodyTooLarge, NotFound
+from adapter.errors import AdapterError, BodyTooLarge, NotFound, TooManyRequests
 from adapter.http.state import PROTOCOL
 from adapter.logs import event
 
@@ -70,8 +70,16 @@ def _answer(request: web.Request, error: AdapterError) -> web.Response:
     )
     protocol = request.get(PROTOCOL)
     body = protocol.render_error(error) if protocol is not None else control_error(error)
-    headers = {"Retry-After": str(math.ceil(error.retry_after))} if error.retry_after is not None else None
-    return web.Response(status=error.status, body=orjson.dumps(body), content_type="application/json", headers=headers)
+    return web.Response(
+        status=error.status, body=orjson.dumps(body), content_type="application/json", headers=_retry_headers(error)
+    )
+
+
+def _retry_headers(error: AdapterError) -> dict[str, str]:
+    """When to come again; for a limit that no waiting lifts, that there is no use (the official SDKs read this header)."""
+    if error.retry_after is not None:
+        return {"Retry-After": str(math.ceil(error.retry_after))}
+    return {"x-should-retry": "false"} if isinstance(error, TooManyRequests) else {}
 
 
 def control_error(error: AdapterError) -> dict[str, Any]:

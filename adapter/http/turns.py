@@ -12,7 +12,7 @@ from urllib.parse import quote
 import orjson
 from aiohttp import web
 
-from adapter.errors import AdapterError
+from adapter.errors import AdapterError, NotFound
 from adapter.http.bodies import read_json_object
 from adapter.http.failures import Handler, ServerFault
 from adapter.http.session_name import known_session, session_of
@@ -164,19 +164,37 @@ def count_tokens_handler(protocol: WireProtocol) -> Handler:
 
 async def list_models(request: web.Request) -> web.StreamResponse:
     """``GET /v1/models``, in a shape that both Anthropic's and OpenAI's clients read."""
-    config = request.app[STATE].services.config
-    names = [config.served_model_name, *(alias for alias in config.model_alias if alias != "*")]
-    models = [
-        {
-            "id": name,
-            "object": "model",
-            "type": "model",
-            "created": 0,
-            "created_at": "1970-01-01T00:00:00Z",
-            "display_name": name,
-            "owned_by": "rollserve",
-        }
-        for name in names
-    ]
-    body = {"object": "list", "data": models, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+    names = _served_names(request)
+    body = {
+        "object": "list",
+        "data": [_model(name) for name in names],
+        "has_more": False,
+        "first_id": names[0],
+        "last_id": names[-1],
+    }
     return web.Response(body=orjson.dumps(body), content_type="application/json")
+
+
+async def show_model(request: web.Request) -> web.StreamResponse:
+    """``GET /v1/models/NAME``."""
+    name, names = request.match_info["model"], _served_names(request)
+    if name not in names:
+        raise NotFound(f"there is no model {name!r}; served: {', '.join(names)}", field="model")
+    return web.Response(body=orjson.dumps(_model(name)), content_type="application/json")
+
+
+def _served_names(request: web.Request) -> list[str]:
+    config = request.app[STATE].services.config
+    return [config.served_model_name, *(alias for alias in config.model_alias if alias != "*")]
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "type": "model",
+        "created": 0,
+        "created_at": "1970-01-01T00:00:00Z",
+        "display_name": name,
+        "owned_by": "rollserve",
+    }

@@ -15,8 +15,7 @@ import re
 from enum import Enum, auto
 from typing import Any
 
-import orjson
-
+from adapter.jsontext import read_json
 from adapter.parsing.base import BLANK
 
 MAX_DEPTH = 128
@@ -201,7 +200,7 @@ def parse_json(text: str) -> Any:
     _, rest = scanner.feed(text + "\n")  # the newline completes a number
     if not scanner.done or rest.strip(BLANK):
         raise ValueError("not a JSON value")
-    return orjson.loads(text)
+    return read_json(text)
 
 
 def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:

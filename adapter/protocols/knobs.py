@@ -111,8 +111,13 @@ def read_template_options(fields: Fields) -> dict[str, Any]:
 def refuse_knobs(fields: Fields, knobs: Mapping[str, Collection[Any]]) -> None:
     """Raises: BadRequest for the first member that ``knobs`` names with another value than those that change nothing."""
     for name, value in fields.values.items():
-        if value is not None and name in knobs and value not in knobs[name]:
+        if value is not None and name in knobs and not any(_same(value, idle) for idle in knobs[name]):
             raise fields.wrong(name, "is not supported by this server; leave it out")
+
+
+def _same(value: Any, idle: Any) -> bool:
+    """Equal and of one type: in Python True is 1, in JSON it is not."""
+    return value == idle and isinstance(value, bool) == isinstance(idle, bool)
 
 
 def unused_names(fields: Fields, known: Collection[str]) -> list[str]:

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import orjson
-
+from adapter.jsontext import read_json
 from adapter.protocols.common import assistant_message, function_tool, join_parts, tool_call
 from adapter.protocols.history import History
 from adapter.protocols.knobs import (
@@ -151,8 +150,8 @@ def _read_arguments(function: Fields) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        arguments = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        arguments = read_json(text)
+    except ValueError:
         arguments = None
     if isinstance(arguments, dict) and not deeper_than(MAX_DEPTH, arguments):
         return arguments

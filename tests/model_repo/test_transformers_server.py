@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
 from engine.call import outputs_of
+from engine.channel import open_channel
 from engine.client import TritonClient
 from engine.contract import MODEL_NAME, WireTensor, encode_request
 from engine.errors import EngineError, EngineRejected
@@ -54,9 +55,10 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     info = EngineInfo(MODEL_NAME, LogProbMode.RAW, MAX_SEQ_LEN, VOCAB, 0)
     async with (
         running_triton("transformers", run_dir, parameters) as triton,
+        open_channel(triton.grpc_address) as channel,
         TritonClient(triton.grpc_address, info) as client,
     ):
-        yield Server(triton.grpc_address, log_path, client)
+        yield Server(triton.grpc_address, channel, log_path, client)
 
 
 @pytest.fixture(scope="module")

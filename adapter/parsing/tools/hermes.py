@@ -29,6 +29,7 @@ from typing import Any
 
 import orjson
 
+from adapter.jsontext import read_json
 from adapter.parsing.base import BLANK, held_suffix
 from adapter.parsing.json_scanner import JsonScanner, parse_json
 from adapter.parsing.tools.tagged import CLOSE, OPEN, BlockState, TaggedCalls
@@ -158,11 +159,11 @@ class JsonCall:
 
     def _end_scan(self) -> None:
         if self._at is not _At.VALUE:
-            self._key = orjson.loads("".join(self._value))
+            self._key = read_json("".join(self._value))
             self._at = _At.COLON
         else:
             if not self._in_arguments:
-                self._events += self._call.set(self._key, orjson.loads("".join(self._value)))
+                self._events += self._call.set(self._key, read_json("".join(self._value)))
             self._at = _At.COMMA
         self._in_arguments = False
         self._value.clear()
@@ -249,7 +250,7 @@ class _Call:
         self._substance = True
         events = self._flush()
         self.ended = True
-        return [*events, ToolCallEnd(ToolUse(self.name, orjson.loads("".join(self._sent))))]
+        return [*events, ToolCallEnd(ToolUse(self.name, read_json("".join(self._sent))))]
 
     def _flush(self) -> list[ReplyEvent]:
         if self.name is None or not self._substance:

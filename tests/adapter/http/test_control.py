@@ -222,3 +222,27 @@ async def test_bad_rewards_and_filters_leave_the_session_open(serve, encode, bod
         assert status == 400
         assert answer["error"]["field"].startswith(field)
         assert len((await finish(server, "a"))[1]["samples"]) == 1
+
+
+async def test_the_same_finish_joins_one_that_runs(serve, encode) -> None:
+    hold = asyncio.Event()
+    engine = FakeEngine([Answer([encode("done")], hold=hold)])
+    async with serve(engine) as server:
+        await open_session(server, sid="a")
+        running = asyncio.create_task(turn(server, "a"))
+        await until(lambda: engine.requests)
+        finishing = [asyncio.create_task(finish(server, "a", reward=1.0)) for _ in range(2)]
+        await until(lambda: server.state.sessions.find("a").state == "finishing")
+        assert (await finish(server, "a", reward=2.0))[0] == 409
+        hold.set()
+        assert (await running)[0] == 200
+        first, second = await asyncio.gather(*finishing)
+        assert first == second
+        assert first[0] == 200
+
+
+@pytest.mark.parametrize("sid", [".", ".."])
+async def test_names_that_urls_swallow_are_refused(serve, sid) -> None:
+    async with serve(FakeEngine()) as server:
+        status, answer = await open_session(server, sid=sid)
+        assert (status, answer["error"]["field"]) == (400, "sid")

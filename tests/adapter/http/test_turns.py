@@ -157,6 +157,7 @@ async def test_turn_limit_is_429(serve, encode) -> None:
         async with server.http.post(MESSAGES, json={"messages": HELLO}) as response:
             assert response.status == 429
             assert (await response.json())["error"]["type"] == "rate_limit_error"
+            assert response.headers["x-should-retry"] == "false"
         assert len(engine.requests) == 1
 
 
@@ -271,3 +272,23 @@ async def test_models_list_serves_both_sdks(serve) -> None:
     assert [model["id"] for model in body["data"]] == ["slime-actor", "also"]
     assert body["object"] == "list"
     assert body["has_more"] is False
+
+
+async def test_one_model_can_be_asked_for(serve) -> None:
+    async with serve(FakeEngine()) as server:
+        async with server.http.get("/v1/models/slime-actor") as response:
+            assert (await response.json())["id"] == "slime-actor"
+        async with server.http.get("/v1/models/other") as response:
+            assert response.status == 404
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("route", [MESSAGES, CHAT])
+async def test_large_integers_in_arguments_keep_their_digits(serve, encode, route, stream) -> None:
+    number = "123456789012345678901234567890"
+    call = f'<tool_call>\n{{"name": "add", "arguments": {{"a": {number}}}}}\n</tool_call>'
+    async with serve(FakeEngine([finished(encode(call))]), tool_parser="hermes") as server:
+        async with server.http.post(route, json={"messages": HELLO, "stream": stream}) as response:
+            assert number in (await response.text()).replace("\\", "")
+        async with server.http.get("/v1/sessions/default") as response:
+            assert number in await response.text()
