@@ -6,7 +6,7 @@ it keeps the truth that a judge needs: which turn each reply came from, and afte
 """
 
 from tests.support.simulated_client import chat, messages
-from tests.support.simulated_client.agent import Agent, Asked
+from tests.support.simulated_client.agent import Agent, Asked, History
 from tests.support.simulated_client.entries import Entry, Head, Reminder, Reply, Results, Said
 from tests.support.simulated_client.profile import PROFILES, Content, Dialect, Keys, Order, Profile, Thinking
 
@@ -18,6 +18,7 @@ __all__ = [
     "Dialect",
     "Entry",
     "Head",
+    "History",
     "Keys",
     "Order",
     "Profile",

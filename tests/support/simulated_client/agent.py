@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 import aiohttp
@@ -21,6 +22,19 @@ Path = tuple[int, ...]
 """The numbers of a head and of the entries after it: what a request said, whatever it looked like on the wire."""
 
 
+class History(StrEnum):
+    """What the client did to the replies in a request's history."""
+
+    NONE = "none"
+    """There are none."""
+    KEPT = "kept"
+    """The newest reply was given after the very entries that stand before it now, the head included."""
+    SEEN = "seen"
+    """Not so, but an earlier request had the same entries up to the newest reply."""
+    CHANGED = "changed"
+    """Edited, or moved behind other entries."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """One request that was answered, by the server's number of its turn."""
@@ -31,10 +45,9 @@ class Asked:
     """The newest turn that it continues: the same head and the same entries stood before that turn's reply."""
     relative: int | None
     """The same, whatever the head was."""
-    replays: tuple[int, ...]
-    """The turns of the replies in its history that the client did not edit."""
+    history: History
     carried: bool
-    """Each of them was sent with an id of the server's."""
+    """Each reply in its history was sent with an id of the server's."""
 
 
 class Agent:
@@ -50,6 +63,7 @@ class Agent:
         self._numbers = 0
         self._paths: dict[int, Path] = {}
         self.head = Head(self._number(), None, {})
+        self._heads = [self.head]
 
     @property
     def replies(self) -> list[int]:
@@ -57,7 +71,11 @@ class Agent:
         return [index for index, entry in enumerate(self.entries) if isinstance(entry, Reply)]
 
     def set_head(self, system: str | None, tools: Mapping[str, Mapping[str, Any]]) -> None:
-        self.head = Head(self._number(), system, tools)
+        """Equal heads have equal numbers."""
+        head = Head(self._number(), system, tools)
+        known = (each for each in self._heads if (each.system, each.tools) == (system, tools))
+        self.head = next(known, head)
+        self._heads.append(self.head)
 
     def say(self, text: str, reminder: str | None = None) -> None:
         """Answer the calls of the last reply, or speak as the user. ``reminder`` is for programs that add some."""
@@ -120,24 +138,35 @@ class Agent:
 
     def _remember(self, turn: int) -> None:
         path = (self.head.number, *(entry.number for entry in self.entries))
-        replies = [entry for entry in self.entries if isinstance(entry, Reply) and entry.turn is not None]
+        replies = [entry for entry in self.entries if isinstance(entry, Reply)]
         self.asked.append(
             Asked(
                 turn=turn,
                 path=path,
-                ancestor=self._continued(path, replies, heads=1),
-                relative=self._continued(path, replies, heads=0),
-                replays=tuple(reply.turn for reply in replies if reply.turn is not None),
+                ancestor=self._continued(path, replies),
+                relative=self._continued(path, replies, whatever_head=True),
+                history=self._history(path, replies),
                 carried=all(self._carries(reply) for reply in replies),
             )
         )
         self._paths[turn] = path
 
-    def _continued(self, path: Path, replies: Sequence[Reply], heads: int) -> int | None:
-        """The newest turn that was given after the very entries that stand before it now; the head among them if ``heads``."""
+    def _history(self, path: Path, replies: Sequence[Reply]) -> History:
+        if not replies:
+            return History.NONE
+        newest = replies[-1]
+        if newest.turn is not None and newest.turn == self._continued(path, replies):
+            return History.KEPT
+        known = path[: path.index(newest.number, 1) + 1]
+        seen = any(request.path[: len(known)] == known for request in self.asked)
+        return History.SEEN if seen else History.CHANGED
+
+    def _continued(self, path: Path, replies: Sequence[Reply], *, whatever_head: bool = False) -> int | None:
+        """The newest turn that was given after the very entries that stand before it now."""
+        first = int(whatever_head)
         for reply in reversed(replies):
-            assert reply.turn is not None
-            if self._paths[reply.turn][1 - heads :] == path[1 - heads : path.index(reply.number, 1)]:
+            before = path[first : path.index(reply.number, 1)]
+            if reply.turn is not None and self._paths[reply.turn][first:] == before:
                 return reply.turn
         return None
 

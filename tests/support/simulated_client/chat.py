@@ -25,7 +25,7 @@ def write(head: Head, entries: Sequence[Entry], profile: Profile, generator: ran
         messages.append({"role": "system", "content": writing.content(system, -1)})
     for entry in entries:
         messages += _messages(entry, head, writing)
-    body = {"model": "m", "max_tokens": 1000, "stream": profile.stream, "messages": messages}
+    body = {"model": "m", "max_tokens": 4000, "stream": profile.stream, "messages": messages}
     if head.tools:
         body["tools"] = [_tool(name, schema) for name, schema in head.tools.items()]
     return body

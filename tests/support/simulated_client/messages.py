@@ -20,7 +20,7 @@ def write(head: Head, entries: Sequence[Entry], profile: Profile, generator: ran
     writing = Writing(profile, generator, entries[-1].number)
     body: dict[str, Any] = {
         "model": "m",
-        "max_tokens": 1000,
+        "max_tokens": 4000,
         "stream": profile.stream,
         "messages": [_message(entry, head, writing) for entry in entries],
     }
