@@ -10,7 +10,7 @@ import pytest
 
 from adapter.trajectory import PromptMismatch, Sample, Trajectory, TurnRecord
 from adapter.types import HistoryPolicy, VersionSpan
-from tests.adapter.trajectory.alphabet import check_samples, export, ids, message, messages
+from tests.adapter.trajectory.alphabet import check_samples, export, ids, message, messages, record, turn
 from tests.adapter.trajectory.keeping import Player, keep_message, played, recut
 
 CUT = "s10 u20 -x a30.31.32"
@@ -34,7 +34,7 @@ CASES = [
     ("trimmed", f"{CUT}; s10 u20 a30.31:pad u21 -> a33", "new interrupted", ["P | [30] [31] 5 2 21 5 3 [33] [5]"], 1),
     (
         "what was replayed is a turn like any other from then on",
-        f"{CUT}; s10 u20 a30.31 u21 -> a33; s10 u20 a30.31:pad#1 u21 a33 u22 -> a34; s10 u20 a30.31 u23 -> a35",
+        f"{CUT}; s10 u20 a30.31 u21 -> a33; s10 u20 a30.31:pad#1 u21 a33 u22 -> a34; s10 u20 a30.31#1 u23 -> a35",
         "new interrupted handle exact",
         ["P | [30] [31] 5 2 21 5 3 [33] [5] 2 22 5 3 [34] [5]", "P | 30 31 5 2 23 5 3 [35] [5]"],
         1,
@@ -173,14 +173,14 @@ def test_nothing_sampled_is_nothing_kept() -> None:
 def test_the_part_keeps_what_belongs_to_its_tokens() -> None:
     trajectory = Trajectory(policy=HistoryPolicy.KEEP, require_log_probs=True)
     plan = trajectory.match(messages("s10 u20"))
-    turn = TurnRecord(
+    cut = TurnRecord(
         ids("P"),
         [30, 31, 32],
         [-0.5, -0.25, -0.125],
         "cancelled",
         versions=(VersionSpan(0, 1, 7), VersionSpan(1, 3, 8)),
     )
-    trajectory.record_interrupted(plan, turn, keep_message("a30.31.32"), number=4)
+    trajectory.record_interrupted(plan, cut, keep_message("a30.31.32"), number=4)
     plan = trajectory.match([*messages("s10 u20"), keep_message("a30.31"), message("u21")], recut=recut)
     assert plan.known_ids().tolist() == ids("P 30 31")
     generation = trajectory.commit(plan, TurnRecord(ids("P 30 31 5 2 21 5 3"), [33], [-1]), message("a33"))
@@ -247,6 +247,24 @@ def test_under_template_a_part_becomes_a_turn_too() -> None:
     made = export(trajectory)
     check_samples(made.samples, ["1 11 5 3 | [36] [5]", "P | [30] [31] 5 2 21 5 3 [33] [5]"])
     assert made.ledger.dropped == {"interrupted": 1}
+
+
+def test_under_template_a_part_is_placed_in_the_tree_as_it_is_by_then() -> None:
+    """What the cut reply followed was rewritten before a client came back to it."""
+    trajectory = Trajectory()
+    record(trajectory, "s10 u20 -> a30")
+    cut = turn("s10 u20 a30 t40 -> a31 = 31 32").record()
+    trajectory.record_interrupted(trajectory.match(messages("s10 u20 a30 t40")), cut, keep_message("a31.32"))
+    record(trajectory, "s10 u20 a35 -> a36")
+    asked = turn("s10 u20 a30 t40 a31 u21 -> a33")
+    trajectory.commit(trajectory.match(asked.prompt_messages, recut=recut), asked.record(), asked.response_message)
+    assert [[entry["message"]["content"] for entry in path] for path in trajectory.paths()] == [
+        ["s10", "u20", "a35", "a36"],
+        ["s10", "u20", "a30", "t40", "a31", "u21", "a33"],
+    ]
+    made = export(trajectory)
+    check_samples(made.samples, ["P 35 5 3 | [36] [5]", "P 30 5 4 40 5 3 | [31] 5 2 21 5 3 [33] [5]"])
+    assert made.ledger.dropped == {"rewritten": 2, "interrupted": 1}
 
 
 def test_under_template_an_interrupted_rewrite_leaves_no_trace() -> None:

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from adapter.trajectory import PromptMismatch, Trajectory, TurnRecord, TurnRejected
+from adapter.trajectory import Author, Head, PromptMismatch, Trajectory, TurnRecord, TurnRejected
 from adapter.types import HistoryPolicy
-from tests.adapter.trajectory.alphabet import check_samples, export, ids, message, messages
+from tests.adapter.trajectory.alphabet import check_samples, export, ids, message, messages, render
 from tests.adapter.trajectory.keeping import Player, played
 
 ONE_ROW = "P | [30] [5] 4 40 5 3 [31] [5]"
@@ -303,6 +303,78 @@ def test_heads_of_one_conversation_share_its_arrays() -> None:
     assert third.ids().tolist() == ids("92 P 30 5 4 40 5 3 31 5 4 41 5 3 32 5")
 
 
+def test_copies_of_copies_are_copies_of_turns() -> None:
+    player = played(
+        "T1 | s10 u20 -> a30; T2 | s10 u20 a30 u21 -> a31; T3 | s10 u20 a30 u21 a31 u22 -> a32;"
+        "T1 | s10 u20 a30 u21 a31 u22 a32 u23 -> a33"
+    )
+    nodes = [node for chain in player.trajectory.chains() for node in chain]
+    turns = [node.generation for node in nodes if node.generation]
+    copies = [node.copy for node in nodes if node.copy]
+    assert sorted(copied.turn_index for copied in copies) == [1, 1, 2, 2, 3]
+    assert all(any(copied.origin is each for each in turns) for copied in copies)
+    assert {node.author for node in nodes if node.message and node.message["role"] == "assistant"} == {Author.MODEL}
+    assert {node.author for node in nodes if node.message and node.message["role"] != "assistant"} == {Author.CLIENT}
+
+
+def test_copies_are_made_once() -> None:
+    """Two requests with new tools were matched before either was committed; a template that shows the time renders one
+    of the heads in another way."""
+    player = played("T1 | s10 u20 -> c30")
+    plans = [player.ask("s10 u20 c30 t40", "2") for _ in range(3)]
+    for plan, opening, reply in zip(plans, ["92 P", "92 P", "98 P"], ["a31", "a32", "a33"], strict=True):
+        number = int(reply[1:])
+        record = TurnRecord(ids(f"{opening} 30 5 4 40 5 3"), [number, 5], [-number / 64, -5 / 64])
+        player.trajectory.commit(plan, record, message(reply), opening_tokens=len(ids(opening)))
+    nodes = {node for chain in player.trajectory.chains() for node in chain}
+    assert len([node for node in nodes if node.copy]) == 2
+    check_samples(
+        export(player.trajectory).samples,
+        [
+            "91 P | [30] [5]",
+            "92 P 30 5 4 40 5 3 | [31] [5]",
+            "92 P 30 5 4 40 5 3 | [32] [5]",
+            "98 P 30 5 4 40 5 3 | [33] [5]",
+        ],
+    )
+
+
+def test_the_newest_head_is_what_a_new_one_is_compared_with() -> None:
+    trajectory = Trajectory(policy=HistoryPolicy.KEEP)
+    read, write = [{"name": "read"}], [{"name": "write"}]
+    asked = "s10 u20"
+    for head, reply in ((Head.of(read, "m"), "a30"), (Head.of(read, "n"), "a31")):
+        plan = trajectory.match(messages(asked), head=head)
+        opening = render(plan.opening)
+        prompt = [*opening, *plan.known_ids().tolist(), *(render(plan.suffix) if plan.previous else [])]
+        record = TurnRecord(prompt, [int(reply[1:]), 5], [-1, -1])
+        trajectory.commit(plan, record, message(reply), opening_tokens=len(opening) if plan.previous else 0)
+        asked = f"{asked} {reply} u21"
+    assert trajectory.match(messages("s10 u20 a30 u22"), head=Head.of(write, "n")).reason == "fork:tools"
+    assert trajectory.match(messages("s10 u20 a30 u22"), head=Head.of(read, "o")).reason == "fork:model"
+    options = Head.of(read, "n", {"enable_thinking": False})
+    assert trajectory.match(messages("s10 u20 a30 u22"), head=options).reason == "fork:options"
+
+
+def test_a_reply_of_nothing_at_all_is_not_gone_on_from() -> None:
+    player = Player()
+    empty = TurnRecord(ids("P"), [], None, "length")
+    player.trajectory.commit(player.ask("s10 u20"), empty, message("a") | {"content": ""})
+    plan = player.ask("s10 u20 u21")
+    assert (plan.reason, plan.previous) == ("new", None)
+
+
+def test_equal_messages_that_render_in_another_way_share_no_prompt() -> None:
+    trajectory = Trajectory(policy=HistoryPolicy.KEEP)
+    for prompt in ("P", "1 10 5 2 99 5 3", "1 99 10 5 2 20 5 3"):
+        plan = trajectory.match(messages("s10 u20"))
+        trajectory.commit(plan, TurnRecord(ids(prompt), [31, 5], [-31 / 64, -5 / 64]), message("a31"))
+    check_samples(
+        export(trajectory).samples,
+        ["P | [31] [5]", "1 10 5 2 99 5 3 | [31] [5]", "1 99 10 5 2 20 5 3 | [31] [5]"],
+    )
+
+
 def test_siblings_share_their_prompt() -> None:
     player = played("s10 u20 -> c30; s10 u20 c30 t40 -> a31; s10 u20 c30 t40 -> a32")
     (first, second), (_, third) = (
@@ -396,6 +468,19 @@ def test_a_template_that_cannot_be_trusted_forks_and_loses_nothing() -> None:
     assert second.divergence is not None
     assert (second.divergence.position, second.divergence.known, second.divergence.sent[:1]) == (8, (5,), (99,))
     assert third.divergence is None
+
+
+def test_what_is_not_in_one_piece_is_spliced_from_its_last_break_on() -> None:
+    player = played("T1 | s10 u20 -> a30")
+    plan = player.ask("s10 u20 a30 u21", "1").full_render()
+    drifted = TurnRecord(ids("91 P 99 5 2 21 5 3"), [31, 5], [-31 / 64, -5 / 64])
+    player.trajectory.commit(plan, drifted, message("a31"), number=2)
+    player.play("T2 | s10 u20 a30 u21 a31#2 u22 -> a32")
+    assert len(player.plans[-1].opening) == 4
+    check_samples(
+        export(player.trajectory).samples,
+        ["91 P | [30] [5]", "91 P 99 5 2 21 5 3 | [31] [5]", "92 P 30 5 2 21 5 3 31 5 2 22 5 3 | [32] [5]"],
+    )
 
 
 def test_matching_changes_nothing() -> None:

@@ -100,6 +100,21 @@ def test_sub_agents_share_what_their_prompts_begin_with() -> None:
     assert all(each.base_turn is None and each.reused == 0 for each in samples), "shared memory is no shared path"
 
 
+def test_many_sub_agents_of_one_kind_leave_room_for_another() -> None:
+    rng = np.random.default_rng(0)
+    trajectory = Trajectory(policy=HistoryPolicy.KEEP)
+    kinds = [rng.integers(0, 1000, PREFIX, dtype=np.int32) for _ in range(2)]
+    for number in range(40):
+        kind = number // 20
+        prompt = np.concatenate([kinds[kind], rng.integers(0, 1000, 20, dtype=np.int32)])
+        spoken = [{"role": "system", "content": f"s{kind}"}, {"role": "user", "content": f"u{number}"}]
+        trajectory.commit(
+            trajectory.match(spoken), TurnRecord(prompt, [5], [-1.0]), {"role": "assistant", "content": "a"}
+        )
+    generations = [chain[-1].generation for chain in trajectory.chains()]
+    assert sum(each.given.size for each in generations if each is not None) <= 2 * PREFIX + 40 * 20
+
+
 def test_changing_tools_back_and_forth_copies_no_ids() -> None:
     heads = [Head.of([{"name": "a"}]), Head.of([{"name": "b"}])]
     rng = np.random.default_rng(0)
