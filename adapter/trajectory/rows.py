@@ -59,8 +59,6 @@ def continuation(previous: Generation, turn: Generation, fork_threshold_tokens: 
     """How ``turn``, which comes after ``previous`` on its path, goes on from it."""
     if turn.context_after(previous) is not None:
         return Continuation.CLEAN
-    if turn.base is not previous:
-        return Continuation.FORK
     if turn.base_len >= previous.prompt_len and turn.output.size < fork_threshold_tokens:
         return Continuation.REALIGN
     return Continuation.FORK

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from adapter.trajectory import PromptMismatch, Sample, Trajectory, TurnRecord
-from adapter.types import HistoryPolicy, VersionSpan
+from adapter.types import HistoryPolicy, ScaffoldKind, ScaffoldSpan, VersionSpan
 from tests.adapter.trajectory.alphabet import check_samples, export, ids, message, messages, record, turn
 from tests.adapter.trajectory.keeping import Player, keep_message, played, recut
 
@@ -193,6 +193,32 @@ def test_the_part_keeps_what_belongs_to_its_tokens() -> None:
     assert (generation.turn_index, trajectory.turn_count) == (2, 2)
     (sample,) = trajectory.export(base_sample=Sample()).samples
     assert sample.loss_mask == [1, 1, 0, 0, 0, 0, 0, 1]
+
+
+SPANS = (ScaffoldSpan(0, 1, ScaffoldKind.CLOSE), ScaffoldSpan(3, 4, ScaffoldKind.GENERATION_PROMPT))
+
+
+def test_the_part_keeps_its_scaffold() -> None:
+    """Spans count from what was rendered last, and are held over what is new."""
+    player = played("T1 | s10 u20 -> a30 !length; T2 | s10 u20 a30 u21 -x a31.32; T2 | s10 u20 a30 u21 a31 u22 -> a33")
+    (_, *chain) = player.trajectory.chains()
+    part = chain[0][-3].generation
+    assert part is not None
+    assert (part.given.tolist(), part.finish_reason) == (ids("5 2 21 5 3"), "interrupted")
+    assert part.scaffold == (ScaffoldSpan(0, 1, ScaffoldKind.CLOSE), ScaffoldSpan(4, 5, ScaffoldKind.GENERATION_PROMPT))
+
+
+def test_under_template_the_part_keeps_its_scaffold() -> None:
+    trajectory = Trajectory()
+    record(trajectory, "s10 u20 -> a30")
+    whole = tuple(ScaffoldSpan(span.start + 9, span.end + 9, span.kind) for span in SPANS)
+    cut = turn("s10 u20 a30 t40 -> a31 = 31 32").record(scaffold=whole)
+    trajectory.record_interrupted(trajectory.match(messages("s10 u20 a30 t40")), cut, keep_message("a31.32"))
+    asked = turn("s10 u20 a30 t40 a31 u21 -> a33")
+    plan = trajectory.match(asked.prompt_messages, recut=recut)
+    part = trajectory.commit(plan, asked.record(), asked.response_message).base
+    assert part is not None
+    assert (part.output.tolist(), part.given.tolist(), part.scaffold) == ([31], ids("4 40 5 3"), SPANS)
 
 
 def test_two_requests_take_up_different_parts() -> None:

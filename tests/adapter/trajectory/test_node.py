@@ -31,6 +31,14 @@ def test_a_generation_holds_only_what_is_new() -> None:
     assert drifted.ids().dtype == np.int32
 
 
+def test_the_context_of_a_turn_reaches_back_to_the_turn_before_only() -> None:
+    trajectory = recorded("s10 u20 -> a30; s10 u20 a30 t40 -> a31; s10 u20 a30 t40 a31 t41 -> a32")
+    first, second, third = (node.generation for node in next(trajectory.chains()) if node.generation)
+    assert [part.tolist() for part in third.context_after(second) or ()] == [ids("4 41 5 3")]
+    assert third.context_after(first) is None
+    assert first.context_after(third) is None
+
+
 def test_what_is_recorded_cannot_be_changed_from_outside() -> None:
     prompt, output = np.array(ids("P"), np.int32), np.array([30, 5], np.int32)
     log_probs = np.array([-0.5, -0.25], np.float32)
