@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import EngineError
+from engine.errors import EngineError, EngineRejected
 from engine.types import EngineInfo, Finished, FinishReason, GenerateRequest, LogProbMode, SamplingParams, TokenChunk
 
 VOCAB = 50
@@ -43,6 +43,8 @@ class LanguageModel:
         self.requests.append(request)
         if self.error is not None and len(self.requests) > self.good:
             raise self.error
+        if request.sampling.min_tokens > request.max_tokens:
+            raise EngineRejected("min_tokens is above request_output_len")
         prompt = [] if self.ignores_prompt else request.prompt_ids.tolist()
         ids, log_probs = self.sample(prompt, request.max_tokens, request.sampling)
         half = len(ids) // 2

@@ -103,6 +103,59 @@ def test_twins_keep_a_token_each_and_context_joins_the_longest_path() -> None:
         assert unpack(again) == order
 
 
+def row(prompt: str, outputs: list[tuple[int, bool, str]]) -> dict[str, Any]:
+    """``outputs`` are (turn index or 0 for context, whether it trains, ids)."""
+    response = [(int(word), turn, trains) for turn, trains, text in outputs for word in text.split()]
+    spans, start = [], 0
+    for turn, trains, text in outputs:
+        end = start + len(text.split())
+        if turn:
+            spans.append({"turn_index": turn, "start": start, "end": end, "trained": trains, "versions": []})
+        start = end
+    return {
+        "tokens": [*map(int, prompt.split()), *(token for token, _, _ in response)],
+        "response_length": len(response),
+        "loss_mask": [int(trains) for _, _, trains in response],
+        "rollout_log_probs": [-0.5 if trains else 0.0 for _, _, trains in response],
+        "metadata": {"turns": spans},
+    }
+
+
+def test_the_same_conversation_of_two_sessions_is_trained_twice() -> None:
+    rows = [*rows_of(recorded(LINE)), *rows_of(recorded(LINE))]
+    tree = pack(rows)
+    assert tree.tokens.size == 7 + 8 + 8
+    assert unpack(tree) == rows
+
+
+def test_a_prompt_joins_whichever_twin_it_shares_most_with() -> None:
+    """Also one that branched off before the point to which the other is shared."""
+    rows = [
+        row("1 2", [(1, True, "30 5")]),
+        row("1 2", [(2, True, "30 5"), (0, False, "4 41"), (3, True, "31 5")]),
+        row("1 2 30 5 4 41 31 5 7", [(4, True, "9")]),
+    ]
+    for order in (rows, [rows[1], rows[0], rows[2]]):
+        tree = pack(order)
+        assert tree.tokens.size == 2 + 2 + 6 + 2
+        assert unpack(tree) == order
+
+
+def test_a_turns_context_is_where_the_turn_trains() -> None:
+    """Though a prompt that nobody can tell from it, and its twin, stand there first."""
+    rows = [
+        row("1 2 30 5 7", [(5, True, "8")]),
+        row("1 2", [(1, True, "30 5")]),
+        row("1 2", [(2, False, "30 5"), (0, False, "4"), (3, True, "31")]),
+        row("1 2", [(2, True, "30 5")]),
+    ]
+    tree = pack(rows)
+    assert tree.tokens.size == 2 + 2 + 2 + 2 + 2
+    assert unpack(tree) == rows
+    before_31 = tree.parent[tree.parent[tree.leaves[2]["last_token"]]]
+    assert tree.owner[[before_31, tree.parent[before_31]]].tolist() == [3, 3]
+
+
 def test_a_path_may_end_within_another() -> None:
     rows = rows_of(recorded(LINE)) + rows_of(recorded(LINE), max_sample_tokens=14)
     rows[0] |= {"loss_mask": [0] * 8, "rollout_log_probs": [0.0] * 8}
