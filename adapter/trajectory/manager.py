@@ -4,6 +4,8 @@
     manager.record_turn(sid, turn=turn, prompt_messages=messages, response_message=message)
     samples = manager.get_trajectory(sid, base_sample=Sample(index=7), reward=1.0)
 
+Under policy ``keep`` the prompts of a session must go on from one another, as ``Trajectory.match`` plans them.
+
 A session begins with its first turn and ends when it is exported or dropped.
 """
 
@@ -16,15 +18,20 @@ from adapter.trajectory.export import Export, ExportOptions
 from adapter.trajectory.ledger import Ledger
 from adapter.trajectory.samples import Sample
 from adapter.trajectory.tree import FORK_THRESHOLD_TOKENS, PathEntry, Trajectory
-from adapter.types import Message, TurnRecord
+from adapter.types import HistoryPolicy, Message, TurnRecord
 
 
 class TrajectoryManager:
     """Many sessions, each with its own ``Trajectory``."""
 
     def __init__(
-        self, fork_threshold_tokens: int | None = FORK_THRESHOLD_TOKENS, require_log_probs: bool = False
+        self,
+        fork_threshold_tokens: int | None = FORK_THRESHOLD_TOKENS,
+        require_log_probs: bool = False,
+        *,
+        policy: HistoryPolicy = HistoryPolicy.TEMPLATE,
     ) -> None:
+        self._policy = policy
         self._fork_threshold_tokens = fork_threshold_tokens
         self._require_log_probs = require_log_probs
         self._trajectories: dict[str, Trajectory] = {}
@@ -41,7 +48,9 @@ class TrajectoryManager:
         """Add a turn; without prompt messages do nothing. Raises: TurnRejected, and then nothing was changed."""
         if not prompt_messages:
             return
-        trajectory = self._trajectories.get(sid) or Trajectory(self._fork_threshold_tokens, self._require_log_probs)
+        trajectory = self._trajectories.get(sid) or Trajectory(
+            self._fork_threshold_tokens, self._require_log_probs, policy=self._policy
+        )
         trajectory.record_turn(
             turn=turn, prompt_messages=prompt_messages, response_message=response_message, metadata=metadata
         )

@@ -80,7 +80,10 @@ _TOLERATED = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One message that was recognised though it differs from its node. ``index`` counts the request's messages."""
+    """One message that was recognised though it differs from its node.
+
+    ``index`` counts the request's messages; it is -1 for a reply that the client left out.
+    """
 
     index: int
     by_handle: bool

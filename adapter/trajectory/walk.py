@@ -106,10 +106,7 @@ class Walk:
 
     def findings(self) -> list[tuple[Node, Finding]]:
         return [
-            (
-                step.node,
-                Finding(step.place, step.by_handle, step.differences, _turn_index(step.node)),
-            )
+            (step.node, Finding(step.place, step.by_handle, step.differences, _turn_index(step.node)))
             for step in self.step.path()
             if step.differences
         ]

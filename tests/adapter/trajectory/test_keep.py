@@ -6,7 +6,16 @@ from itertools import pairwise
 
 import pytest
 
-from adapter.trajectory import Author, Head, PromptMismatch, Trajectory, TurnRecord, TurnRejected
+from adapter.trajectory import (
+    Author,
+    Head,
+    PromptMismatch,
+    Sample,
+    Trajectory,
+    TrajectoryManager,
+    TurnRecord,
+    TurnRejected,
+)
 from adapter.types import HistoryPolicy
 from tests.adapter.trajectory.alphabet import check_samples, export, ids, message, messages, render
 from tests.adapter.trajectory.keeping import Player, played
@@ -504,15 +513,23 @@ def test_messages_that_a_plan_covers_are_those_of_the_request() -> None:
 
 
 def test_the_python_api_takes_turns_under_keep_too() -> None:
-    trajectory = Trajectory(policy=HistoryPolicy.KEEP)
+    manager = TrajectoryManager(policy=HistoryPolicy.KEEP)
     for prompt, conversation, reply in (("P", "s10 u20", "a30"), ("P 30 5 4 40 5 3", "s10 u20 a30 t40", "a31")):
         number = int(reply[1:])
-        trajectory.record_turn(
+        manager.record_turn(
+            "x",
             turn=TurnRecord(ids(prompt), [number, 5], [-number / 64, -5 / 64]),
             prompt_messages=messages(conversation),
             response_message=message(reply),
         )
-    check_samples(export(trajectory).samples, [ONE_ROW])
+    with pytest.raises(PromptMismatch):
+        manager.record_turn(
+            "x",
+            turn=TurnRecord(ids("P 30 99"), [32, 5], [-1, -1]),
+            prompt_messages=messages("s10 u20 a30 t41"),
+            response_message=message("a32"),
+        )
+    check_samples(manager.get_trajectory("x", base_sample=Sample()), [ONE_ROW])
 
 
 def test_more_equal_siblings_than_the_beam_holds() -> None:
