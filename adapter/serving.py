@@ -112,7 +112,7 @@ async def adapter_server(
     info = await probe(triton, options=options)
     async with TritonClient(triton, info, options) as client:
         services = TurnServices.build(config, client, renderer, ids)
-        sessions = Sessions(config, lambda tokens: renderer.tokenizer.decode(tokens, skip_special_tokens=False))
+        sessions = Sessions(config, renderer.decode, lambda: services.engine.info.weight_version)
         state = ServerState(services, sessions)
         async with listening(state) as url:
             yield RunningServer(url, state)

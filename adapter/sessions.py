@@ -110,11 +110,15 @@ class _Finished:
 
 
 class Sessions:
-    """All sessions that this process owns. ``decode`` turns the ids of a sample's response into text."""
+    """All sessions that this process owns.
 
-    def __init__(self, config: Config, decode: Callable[[list[int]], str]) -> None:
+    ``decode`` turns the ids of a sample's response into text; ``weight_version`` gives the engine's, for filters by staleness.
+    """
+
+    def __init__(self, config: Config, decode: Callable[[list[int]], str], weight_version: Callable[[], int]) -> None:
         self._config = config
         self._decode = decode
+        self._weight_version = weight_version
         self._live: dict[str, Session] = {}
         self._finished: OrderedDict[str, _Finished] = OrderedDict()
 
@@ -216,7 +220,7 @@ class Sessions:
         made = session.trajectory.export(
             base_sample=base,
             reward=request.rewards,
-            filters=request.filters,
+            filters=request.filters.at(self._weight_version()),
             extra_metadata={**session.settings.metadata, **request.metadata, "sid": session.sid},
             max_sample_tokens=request.max_sample_tokens,
             decode=self._decode,

@@ -79,6 +79,10 @@ class Renderer:
         )
         return tuple(f"{effect}: {reason}" for effect, reason in found if reason)
 
+    def decode(self, ids: list[int]) -> str:
+        """The text of ids, special tokens included."""
+        return self.tokenizer.decode(ids, skip_special_tokens=False)
+
     def prompt(self, messages: Sequence[Message], tools: Sequence[Tool], options: Mapping[str, Any]) -> Prompt:
         """Render and encode. Linear in the whole conversation; releases the GIL while it encodes.
 

@@ -51,6 +51,12 @@ async def samples(server: ScriptedServer, sid: str) -> list[dict]:
         return (await response.json())["samples"]
 
 
+async def reasons(server: ScriptedServer, sid: str) -> list[str]:
+    """How each turn's history was recognised."""
+    async with server.http.get(f"/v1/sessions/{sid}/explain") as response:
+        return [turn["reason"] for turn in (await response.json())["turns"]]
+
+
 def logged(server: ScriptedServer, sid: str) -> list[dict]:
     return [entry for entry in server.logged() if entry["session"] == sid]
 
@@ -78,6 +84,7 @@ async def test_anthropic_tool_loop(server: ScriptedServer) -> None:
     turns = logged(server, "a-loop")
     assert [turn["turn"] for turn in turns] == [1, 2]
     assert second.usage.output_tokens == len(turns[1]["output_ids"])
+    assert await reasons(server, "a-loop") == ["new", "exact"]
     (sample,) = await samples(server, "a-loop")
     assert sample["tokens"] == turns[1]["prompt_ids"] + turns[1]["output_ids"]
     trained = [
@@ -107,6 +114,10 @@ async def test_openai_tool_loop(server: ScriptedServer) -> None:
     second = await client.chat.completions.create(model="m", messages=history, tools=tools)
     assert second.choices[0].message.content == TEXT
     await client.close()
+    first_turn, second_turn = logged(server, "o-loop")
+    known = first_turn["prompt_ids"] + first_turn["output_ids"]
+    assert second_turn["prompt_ids"][: len(known)] == known
+    assert await reasons(server, "o-loop") == ["new", "exact"]
     assert len(await samples(server, "o-loop")) == 1
 
 

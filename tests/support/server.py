@@ -36,7 +36,7 @@ async def serving(
 ) -> AsyncIterator[TestServer]:
     config = dataclasses.replace(config or Config(), port=0)
     services = TurnServices.build(config, engine, renderer, ids)
-    sessions = Sessions(config, lambda tokens: renderer.tokenizer.decode(tokens, skip_special_tokens=False))
+    sessions = Sessions(config, renderer.decode, lambda: services.engine.info.weight_version)
     state = ServerState(services, sessions)
     async with listening(state) as url, aiohttp.ClientSession(url) as http:
         yield TestServer(url, http, state)

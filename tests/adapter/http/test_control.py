@@ -246,3 +246,12 @@ async def test_names_that_urls_swallow_are_refused(serve, sid) -> None:
     async with serve(FakeEngine()) as server:
         status, answer = await open_session(server, sid=sid)
         assert (status, answer["error"]["field"]) == (400, "sid")
+
+
+async def test_staleness_is_measured_against_the_engines_weights(serve, encode) -> None:
+    """The fake engine's tokens and its weights are of version 3."""
+    async with serve(FakeEngine([Answer([encode("one")])])) as server:
+        await open_session(server, sid="a")
+        await turn(server, "a")
+        status, answer = await finish(server, "a", filters={"max_staleness": 0})
+        assert (status, len(answer["samples"])) == (200, 1)
