@@ -92,7 +92,7 @@ def test_a_missing_libpython_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         raise LaunchFailed("no libpython")
 
     monkeypatch.setattr(doctor, "libpython_folder", missing)
-    for prefix, line in [("/usr", "apt-get install libpython3."), ("/root/.pyenv/versions/3.11.7", "pyenv install")]:
+    for prefix, line in [("/usr", "apt-get install libpython3."), ("/home/me/.pyenv/versions/3.11.7", "pyenv install")]:
         monkeypatch.setattr("sys.base_prefix", prefix)
         check = doctor.libpython_check()
         assert not check.ok
