@@ -59,6 +59,12 @@ def differences(known: Message, replay: Message, *, repaired: bool = False) -> t
     return tuple(sorted(found))
 
 
+def likeness_hash(message: Message) -> int:
+    """The same for messages between which ``differences`` finds no edit."""
+    names = tuple(str(_call(call)[0]) for call in _calls(message))
+    return hash((message.get("role"), names, "".join(text_of(message).split())))
+
+
 def is_part(parsed: Message, replay: Message) -> bool:
     """Whether ``replay`` can be a beginning of the reply ``parsed``: of its text, or its text and some of its calls.
 

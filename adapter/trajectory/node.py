@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from adapter.trajectory.generation import Generation
-from adapter.trajectory.likeness import equal
+from adapter.trajectory.likeness import equal, likeness_hash
 from adapter.trajectory.reasons import Finding
 from adapter.types import Message
 
@@ -55,6 +55,8 @@ class Node:
     replayed: Finding | None = None
     """How the message came back when it last differed."""
     _by_hash: dict[int, list[Node]] | None = field(default=None, repr=False)
+    _by_likeness: dict[int, list[Node]] | None = field(default=None, repr=False)
+    """Made when a wide node is first searched for what is merely alike."""
 
     @classmethod
     def of(cls, message: Message) -> Node:
@@ -86,6 +88,16 @@ class Node:
             candidates = self._by_hash.get(message_hash(message), ())
         return (child for child in candidates if child.role == role and equal(child.message, message))
 
+    def find_alike(self, message: Message) -> Iterable[Node]:
+        """Every child that may be ``message`` though it is not equal; ``likeness.differences`` decides."""
+        if len(self.children) <= WIDE:
+            return self.children
+        if self._by_likeness is None:
+            self._by_likeness = {}
+            for child in self.children:
+                self._by_likeness.setdefault(likeness_hash(child.message or {}), []).append(child)
+        return self._by_likeness.get(likeness_hash(message), ())
+
     def of_client(self, message: Message) -> Node:
         """The child that holds an equal message of a client, new if there is none."""
         found = next((child for child in self.find_all(message) if child.turn is None), None)
@@ -98,12 +110,15 @@ class Node:
             self._by_hash.setdefault(message_hash(child.message), []).append(child)
         elif len(self.children) > WIDE:
             self._index()
+        if self._by_likeness is not None:
+            self._by_likeness.setdefault(likeness_hash(child.message or {}), []).append(child)
         return child
 
     def rewrite(self, child: Node, message: Message) -> None:
         """Let ``child`` hold the client's ``message`` in place of what was generated there."""
         child.message = message
         child.generation = None
+        self._by_likeness = None
         if self._by_hash is not None:
             self._index()
 

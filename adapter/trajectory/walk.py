@@ -206,7 +206,7 @@ def _alike(step: Step, message: Message, index: int) -> Iterator[Step]:
     yield from (step.to(child, index) for child in same)
     if same and len(step.node.children) > WIDE:
         return
-    for child in step.node.children:
+    for child in step.node.find_alike(message):
         if child.message is not None and child not in same:
             found = differences(child.message, message)
             if found is not None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from adapter.trajectory.likeness import differences, equal, is_empty, is_part, same_json, text_of
+from adapter.trajectory.likeness import differences, equal, is_empty, is_part, likeness_hash, same_json, text_of
 from adapter.trajectory.reasons import Difference, Finding, Reason, most_notable
 from adapter.types import Message
 
@@ -82,6 +82,7 @@ DIFFERENT = [
 @pytest.mark.parametrize(("known", "replay", "found"), SAME)
 def test_the_same_message(known: Message, replay: Message, found: tuple[Difference, ...]) -> None:
     assert differences(known, replay) == found
+    assert likeness_hash(known) == likeness_hash(replay)
 
 
 @pytest.mark.parametrize(("known", "replay"), DIFFERENT)

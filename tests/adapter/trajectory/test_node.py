@@ -107,6 +107,18 @@ def test_a_wide_node_compares_with_few_children() -> None:
     assert Counted.compared < 10
 
 
+def test_a_wide_node_looks_at_few_children_for_what_is_alike() -> None:
+    node = Node("user", None)
+    children = [node.add(Node.of(message(f"a{number}"))) for number in range(2 * WIDE)]
+    assert list(node.find_alike({"role": "assistant", "content": " a3\n"})) == [children[3]]
+    later = node.add(Node.of({"role": "assistant", "content": "a3 ", "reasoning_content": "thought"}))
+    node.add(Node("assistant", None))
+    assert list(node.find_alike(message("a3"))) == [children[3], later]
+    assert list(node.find_alike(message("u3"))) == []
+    node.rewrite(children[5], message("a99"))
+    assert list(node.find_alike(message("a99"))) == [children[5]]
+
+
 def test_a_reply_is_found_by_its_role_too() -> None:
     """A generated node is an assistant's whatever its message says."""
     trajectory = Trajectory()
