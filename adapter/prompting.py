@@ -49,6 +49,8 @@ class PlannedPrompt:
 class Prompting:
     """Renderer and parsers of the served model, and the source of the handles that clients replay."""
 
+    model: str
+    """The served name: what a request without one means."""
     renderer: Renderer
     parsers: ParserChoice
     ids: ReplyIds
@@ -79,7 +81,7 @@ class Prompting:
         def recut(turn: Generation, message: Message) -> int | None:
             return self._recut(turn, message, (*request.tools, *request.deferred_tools))
 
-        head = Head.of(request.tools, request.model, request.template_options)
+        head = Head.of(request.tools, request.model or self.model, request.template_options)
         refs = [self._turns(session.sid, handles) for handles in request.handles]
         return session.trajectory.match(request.messages, head=head, refs=refs, recut=recut)
 

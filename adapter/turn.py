@@ -50,7 +50,7 @@ class TurnServices:
         """Raises: UnknownParser."""
         parsers = choose_parsers(renderer.template.source, config.tool_parser, config.reasoning_parser)
         ids = ids or HandleIds(Handles())
-        return cls(config, engine, Prompting(renderer, parsers, ids), ids)
+        return cls(config, engine, Prompting(config.served_model_name, renderer, parsers, ids), ids)
 
     @property
     def renderer(self) -> Renderer:

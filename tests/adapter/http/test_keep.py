@@ -220,3 +220,15 @@ async def test_bad_policy_names_the_field(serve) -> None:
         async with server.http.post("/v1/sessions", json={"policy": "forget"}) as response:
             assert response.status == 400
             assert (await response.json())["error"]["field"] == "policy"
+
+
+async def test_leaving_the_model_out_is_the_served_model(serve, encode) -> None:
+    first = [*encode("hello"), END]
+    engine = FakeEngine([Answer([first]), Answer([[*encode("ok"), END]])])
+    async with serve(engine) as server:
+        await open_session(server)
+        reply, _ = await ask(server, [user("go")])
+        history = [user("go"), {"role": "assistant", "content": reply["content"]}, user("on")]
+        _, how = await ask(server, history, model="slime-actor")
+        assert how == "exact"
+        assert continues(engine, 1, 0, first)
