@@ -121,8 +121,12 @@ async def adapter_server(
 @asynccontextmanager
 async def everything(config: Config, tell: Tell, ids: ReplyIds | None = None) -> AsyncIterator[RunningServer]:
     """The embedded engine, or the configured one, with the adapter in front of it. Raises: as the functions above; ConfigError."""
-    if config.triton is not None and (config.engine_setting or config.engine_log):
-        raise ConfigError("engine_setting and engine_log are for the embedded engine; they do nothing with --triton")
+    if config.triton is not None and (
+        config.engine_setting or config.engine_log or config.engine_model != Config().engine_model
+    ):
+        raise ConfigError(
+            "engine_model, engine_setting and engine_log are for the embedded engine; leave them out with --triton"
+        )
     renderer = load_renderer(config, tell)
     if config.triton is not None:
         async with adapter_server(config, config.triton, renderer, ids) as server:

@@ -1,8 +1,8 @@
 """Sessions of this process: open, find, finish, drop.
 
 A session lives from its first request, or from ``POST /v1/sessions``, until it is finished or dropped. Everything that touches one
-runs on one event loop, so nothing here is locked. The in-flight set holds the tasks of requests that are being served; a turn joins
-the trajectory when it is committed, so a request that ends early leaves no trace.
+runs on one event loop, so nothing here is locked. The in-flight set holds the tasks of turns that are being made; a turn joins the
+trajectory when it is committed, and what was sampled of one that ends early is set aside there.
 
     OPEN ──finish──► FINISHING ──exported──► finished: the answer is kept for a repeated finish, turns are answered with 410
 """

@@ -5,7 +5,7 @@
     commit    one synchronous call when the last chunk is in, before the last batch leaves ``events``
 
 A client that goes away cancels the task that iterates; closing ``events`` closes the engine's iterator, which cancels the
-generation. Before the commit that leaves no trace; after it the turn is recorded.
+generation. Before the commit that leaves no turn, only what was sampled, set aside; after it the turn is recorded.
 """
 
 from __future__ import annotations
@@ -146,8 +146,10 @@ class Turn:
         Raises: AdapterError, if the engine fails. Then, and if it is closed early, what was sampled is kept as an interrupted turn.
         """
         try:
-            async for batch in self._run():
-                yield batch
+            # Closed with this generator, not when the garbage collector finds it: that is what frees the engine's slot at once.
+            async with aclosing(self._run()) as batches:
+                async for batch in batches:
+                    yield batch
         finally:
             if self.outcome is None:
                 self._keep_interrupted()

@@ -121,6 +121,7 @@ async def test_serve_and_check_engine_with_a_triton_that_runs_already(tmp_path: 
         (["up", "--top-p", "2"], "top_p"),
         (["up", "--tool-parser", "magic"], "magic"),
         (["up", "--triton", "127.0.0.1:1", "--engine-log", "x", "--model-dir", "."], "engine_log"),
+        (["up", "--triton", "127.0.0.1:1", "--engine-model", "scripted", "--model-dir", "."], "engine_model"),
         (["export", "x", "--url", "http://127.0.0.1:1"], "rollserve up"),
         (["export", "x", "--body", "["], "--body"),
         (["sessions", "--url", "http://127.0.0.1:1"], "rollserve up"),

@@ -8,6 +8,8 @@ from contextlib import suppress
 import aiohttp
 import pytest
 
+from adapter.turn import prepare_turn
+from adapter.types import ChatRequest, Label
 from engine.errors import EngineFailed, EngineRejected, EngineTimeout, EngineUnavailable
 from engine.types import FinishReason
 from tests.support.engine import Answer, FakeEngine
@@ -154,3 +156,16 @@ async def test_the_accept_header_alone_asks_for_a_stream(serve, encode) -> None:
     async with serve(engine) as server:
         async with server.http.post(MESSAGES, json=body, headers={"Accept": "text/event-stream"}) as response:
             assert response.content_type == "text/event-stream"
+
+
+async def test_closing_a_turn_closes_the_generation_before_it_returns(serve, encode) -> None:
+    engine = FakeEngine([Answer([encode("first"), encode(" second")])])
+    async with serve(engine, tool_parser="xml") as server:
+        session = server.state.sessions.find_or_open("s")
+        request = ChatRequest(messages=({"role": "user", "content": "hi"},))
+        turn = await prepare_turn(server.state.services, session, 1, request, Label())
+        events = turn.events()
+        assert await anext(events)
+        await events.aclose()
+        assert engine.closed == 1
+        assert (session.trajectory.turn_count, session.trajectory.interrupted_tokens) == (0, len(encode("first")))
