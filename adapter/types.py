@@ -93,17 +93,54 @@ class Label:
     """The evidence that decided the kind: ``header:x-openai-subagent``, ``system:opencode-title``."""
 
 
+class ToolChoiceMode(StrEnum):
+    """Whether the reply may call a tool, or has to."""
+
+    AUTO = "auto"
+    """The model decides."""
+    NONE = "none"
+    """No call; the tools stay in the prompt, so that the head does not change."""
+    REQUIRED = "required"
+    """At least one call, of any tool or of one that is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """``names``: the tools that may be called; empty means all of the request's."""
+
+    mode: ToolChoiceMode = ToolChoiceMode.AUTO
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFormat:
+    """The visible text has to be JSON: any object, or what the JSON schema allows. ``field`` is where the client asked for it."""
+
+    schema: Mapping[str, Any] | None
+    field: str
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """One request of a client, whatever its protocol. Fields that the client left out are None or empty."""
 
     messages: tuple[Message, ...]
+    continues: bool = False
+    """The last message is an assistant's that the reply goes on from (prefill); it is not a turn of its own."""
     tools: tuple[Tool, ...] = ()
     """Rendered at the head of the prompt."""
     deferred_tools: tuple[Tool, ...] = ()
     """Can be called too, but are defined by messages; part of no head."""
+    tool_choice: ToolChoice = ToolChoice()
+    parallel_tool_calls: bool = True
+    """False: at most one call in a reply."""
+    output_format: OutputFormat | None = None
     model: str | None = None
     max_tokens: int | None = None
+    n: int = 1
+    """Replies to sample, each a turn of its own."""
+    log_probs: bool = False
+    """Whether the reply reports the log prob of each of its tokens."""
     sampling: Mapping[str, float | int] = field(default_factory=dict)
     """Only what the client set; keys are field names of ``engine.types.SamplingParams``, values are in range."""
     stop: tuple[str, ...] = ()

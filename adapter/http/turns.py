@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote
@@ -30,12 +31,16 @@ from adapter.types import ChatRequest, Label
 logger = logging.getLogger("rollserve.turn")
 
 
-def turn_handler(protocol: WireProtocol) -> Handler:
+Amend = Callable[[web.Request, dict[str, Any]], dict[str, Any]]
+"""Completes a body with what its protocol says elsewhere: in the path, or in an earlier reply. Raises: AdapterError."""
+
+
+def turn_handler(protocol: WireProtocol, amend: Amend = lambda request, body: body) -> Handler:
     """The route on which ``protocol`` asks for a reply."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         request[PROTOCOL] = protocol
-        body = await read_json_object(request)
+        body = amend(request, await read_json_object(request))
         chat = _streamed_by_header(request, body, protocol.parse_request(body))
         state = request.app[STATE]
         check_model(state.services.config, chat)
