@@ -152,6 +152,8 @@ class ChatRequest:
     handles: tuple[tuple[str, ...], ...] = ()
     """For each message the ids in it that we may have issued: thinking signatures, tool-call ids. Empty if no message has any."""
     normalised: tuple[Normalised, ...] = ()
+    reply_context: Any = None
+    """What the protocol needs of the request to write its reply, in its own terms; opaque to everything else."""
     unused_fields: tuple[str, ...] = ()
     """Fields that were accepted though they have no effect here, since they only describe the client."""
 

@@ -32,7 +32,9 @@ class AnthropicMessages:
             return None
         return _session_id(metadata) or _session_id(_json_object(metadata.get("user_id")))
 
-    def reply(self, parsed: ParsedModelOutput, reason: FinishReason, ids: IdSource) -> Reply:
+    def reply(
+        self, parsed: ParsedModelOutput, reason: FinishReason, ids: IdSource, request: ChatRequest | None = None
+    ) -> Reply:
         stop_reason = anthropic_reply.stop_reason(parsed, reason)
         return Reply(
             wire=(anthropic_reply.content_blocks(parsed, ids), stop_reason),

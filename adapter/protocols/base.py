@@ -52,7 +52,11 @@ class WireProtocol(Protocol):
         """The session's name, if the body carries one."""
         ...
 
-    def reply(self, parsed: ParsedModelOutput, reason: FinishReason, ids: IdSource) -> Reply: ...
+    def reply(
+        self, parsed: ParsedModelOutput, reason: FinishReason, ids: IdSource, request: ChatRequest | None = None
+    ) -> Reply:
+        """``request`` is what is answered, for a protocol whose replies repeat some of it."""
+        ...
 
     def render_body(self, reply: Reply, *, reply_id: str, model: str, usage: Usage, created: int) -> dict[str, Any]:
         """The whole reply as a JSON body. ``created`` is Unix time in seconds."""

@@ -32,7 +32,9 @@ class OpenAIChat:
                 return value
         return None
 
-    def reply(self, parsed: ParsedModelOutput, reason: FinishReason, ids: IdSource) -> Reply:
+    def reply(
+        self, parsed: ParsedModelOutput, reason: FinishReason, ids: IdSource, request: ChatRequest | None = None
+    ) -> Reply:
         finish_reason = neutral_finish_reason(parsed, reason)
         return Reply(
             wire=(openai_chat_reply.message_body(parsed, ids), finish_reason),
