@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-import time
 from collections.abc import Callable
-from contextlib import aclosing
 from typing import Any
-from urllib.parse import quote
 
 import orjson
 from aiohttp import web
 
-from adapter.errors import AdapterError, NotFound
+from adapter.errors import NotFound
 from adapter.http.bodies import read_json_object
-from adapter.http.failures import Handler, ServerFault
+from adapter.http.failures import Handler
+from adapter.http.making import ReplyMaker
 from adapter.http.session_name import known_session, session_of
 from adapter.http.state import PROTOCOL, STATE
 from adapter.http.stream import EventStream, write_whole
 from adapter.labels import label_request
-from adapter.logs import event
 from adapter.protocols.base import WireProtocol
-from adapter.protocols.common import dump_json
 from adapter.reply import LiveReply
-from adapter.sessions import Session
-from adapter.turn import Turn, TurnServices, check_model, count_prompt_tokens, prepare_turn
-from adapter.types import ChatRequest, Label
-
-logger = logging.getLogger("rollserve.turn")
-
+from adapter.turn import check_model, count_prompt_tokens
+from adapter.types import ChatRequest
 
 Amend = Callable[[web.Request, dict[str, Any]], dict[str, Any]]
 """Completes a body with what its protocol says elsewhere: in the path, or in an earlier reply. Raises: AdapterError."""
@@ -51,69 +42,13 @@ def turn_handler(protocol: WireProtocol, amend: Amend = lambda request, body: bo
             reply = LiveReply(protocol.name, body, key)
             session.replies.add(reply)
             label = label_request(request.headers, chat)
-            reply.start(_ReplyMaker(state.services, session, protocol, chat, label).make)
+            reply.start(ReplyMaker(state.services, session, protocol, chat, label).make)
         with reply.reader():
             if not chat.stream:
                 return await write_whole(reply)
             return await EventStream(request, reply, state.services.config).run()
 
     return handle
-
-
-class _ReplyMaker:
-    """Runs one turn and appends what goes on the wire to its reply."""
-
-    def __init__(
-        self, services: TurnServices, session: Session, protocol: WireProtocol, chat: ChatRequest, label: Label
-    ) -> None:
-        self._services = services
-        self._session = session
-        self._protocol = protocol
-        self._chat = chat
-        self._label = label
-        self._model = chat.model or services.config.served_model_name
-        self._reply_id = protocol.new_reply_id(services.ids)
-        self._created = int(time.time())
-
-    async def make(self, reply: LiveReply) -> None:
-        """The work of the reply's task. Raises: AdapterError."""
-        try:
-            with self._session.turn_in_flight(self._services.config.max_turns) as number:
-                turn = await prepare_turn(self._services, self._session, number, self._chat, self._label)
-                await (self._stream(turn, reply) if self._chat.stream else self._whole(turn, reply))
-                _log_turn(self._protocol.name, turn)
-        except AdapterError:
-            raise
-        except Exception as error:
-            logger.exception("fault", extra={"fields": {"sid": self._session.sid}})
-            raise ServerFault("internal error; the server's log has the details") from error
-
-    async def _stream(self, turn: Turn, reply: LiveReply) -> None:
-        frames = self._protocol.stream(
-            self._chat, reply_id=self._reply_id, model=self._model, ids=turn.ids, created=self._created
-        )
-        reply.begin(_debug_headers(turn), keepalive=frames.keepalive(), render_error=frames.error)
-        reply.append(frames.start(int(turn.prompt.ids.size)))
-        async with aclosing(turn.events()) as batches:
-            async for batch in batches:
-                outcome = turn.outcome
-                if outcome is None:
-                    reply.append(frames.events(batch))
-                else:
-                    reply.commit(frames.events(batch) + frames.finish(outcome.parsed, outcome.reason, outcome.usage))
-
-    async def _whole(self, turn: Turn, reply: LiveReply) -> None:
-        reply.begin(_debug_headers(turn))
-        async with aclosing(turn.events()) as batches:
-            async for _ in batches:
-                pass
-        outcome = turn.outcome
-        assert outcome is not None
-        made = self._protocol.reply(outcome.parsed, outcome.reason, turn.ids)
-        body = self._protocol.render_body(
-            made, reply_id=self._reply_id, model=self._model, usage=outcome.usage, created=self._created
-        )
-        reply.commit(dump_json(body))
 
 
 def _streamed_by_header(request: web.Request, body: dict[str, Any], chat: ChatRequest) -> ChatRequest:
@@ -126,31 +61,6 @@ def _streamed_by_header(request: web.Request, body: dict[str, Any], chat: ChatRe
 def _is_retry(request: web.Request) -> bool:
     """SDKs count their retries; a first request says 0."""
     return request.headers.get("x-stainless-retry-count", "0") not in ("", "0")
-
-
-def _debug_headers(turn: Turn) -> dict[str, str]:
-    """Which session and turn this is, how its history was recognised, what pinned values replaced, which fields had no effect."""
-    headers = {
-        "x-rollserve-session": quote(turn.session.sid),
-        "x-rollserve-turn": str(turn.number),
-        "x-rollserve-match": turn.prompt.plan.reason,
-    }
-    if turn.sampling.overridden:
-        headers["x-rollserve-pinned"] = ",".join(turn.sampling.overridden)
-    if turn.request.unused_fields:
-        headers["x-rollserve-unused-fields"] = quote(",".join(turn.request.unused_fields), safe=",._-[]")
-    return headers
-
-
-def _log_turn(protocol: str, turn: Turn) -> None:
-    outcome = turn.outcome
-    assert outcome is not None
-    event(
-        logger, logging.INFO, "turn", sid=turn.session.sid, turn=turn.number, protocol=protocol,
-        match=str(turn.prompt.plan.reason), input_tokens=outcome.usage.input_tokens,
-        cached_tokens=outcome.usage.cached_tokens, output_tokens=outcome.usage.output_tokens,
-        finish_reason=str(outcome.reason),
-    )  # fmt: skip
 
 
 def count_tokens_handler(protocol: WireProtocol) -> Handler:

@@ -1,0 +1,108 @@
+"""The work of a reply's task: run the turn that was asked for and append what goes on the wire.
+
+``reply.begin`` once the turn is prepared, ``append`` for what the engine's messages made visible, ``commit`` with what makes the
+reply complete; an AdapterError that is raised is the answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import aclosing
+from urllib.parse import quote
+
+from adapter.errors import AdapterError
+from adapter.http.failures import ServerFault
+from adapter.logs import event
+from adapter.protocols.base import WireProtocol
+from adapter.protocols.common import dump_json
+from adapter.reply import LiveReply
+from adapter.sessions import Session
+from adapter.turn import Turn, TurnServices, prepare_turn
+from adapter.types import ChatRequest, Label
+
+logger = logging.getLogger("rollserve.turn")
+
+
+class ReplyMaker:
+    """Makes a reply that is one turn."""
+
+    def __init__(
+        self, services: TurnServices, session: Session, protocol: WireProtocol, chat: ChatRequest, label: Label
+    ) -> None:
+        self._services = services
+        self._session = session
+        self._protocol = protocol
+        self._chat = chat
+        self._label = label
+        self._model = chat.model or services.config.served_model_name
+        self._reply_id = protocol.new_reply_id(services.ids)
+        self._created = int(time.time())
+
+    async def make(self, reply: LiveReply) -> None:
+        """Raises: AdapterError."""
+        try:
+            await self._make(reply)
+        except AdapterError:
+            raise
+        except Exception as error:
+            logger.exception("fault", extra={"fields": {"sid": self._session.sid}})
+            raise ServerFault("internal error; the server's log has the details") from error
+
+    async def _make(self, reply: LiveReply) -> None:
+        with self._session.turn_in_flight(self._services.config.max_turns) as number:
+            turn = await prepare_turn(self._services, self._session, number, self._chat, self._label)
+            await (self._stream(turn, reply) if self._chat.stream else self._whole(turn, reply))
+            log_turn(self._protocol.name, turn)
+
+    async def _stream(self, turn: Turn, reply: LiveReply) -> None:
+        frames = self._protocol.stream(
+            self._chat, reply_id=self._reply_id, model=self._model, ids=turn.ids, created=self._created
+        )
+        reply.begin(debug_headers(turn), keepalive=frames.keepalive(), render_error=frames.error)
+        reply.append(frames.start(int(turn.prompt.ids.size)))
+        async with aclosing(turn.events()) as batches:
+            async for batch in batches:
+                outcome = turn.outcome
+                if outcome is None:
+                    reply.append(frames.events(batch))
+                else:
+                    reply.commit(frames.events(batch) + frames.finish(outcome.parsed, outcome.reason, outcome.usage))
+
+    async def _whole(self, turn: Turn, reply: LiveReply) -> None:
+        reply.begin(debug_headers(turn))
+        async with aclosing(turn.events()) as batches:
+            async for _ in batches:
+                pass
+        outcome = turn.outcome
+        assert outcome is not None
+        made = self._protocol.reply(outcome.parsed, outcome.reason, turn.ids, self._chat)
+        body = self._protocol.render_body(
+            made, reply_id=self._reply_id, model=self._model, usage=outcome.usage, created=self._created
+        )
+        reply.commit(dump_json(body))
+
+
+def debug_headers(turn: Turn) -> dict[str, str]:
+    """Which session and turn this is, how its history was recognised, what pinned values replaced, which fields had no effect."""
+    headers = {
+        "x-rollserve-session": quote(turn.session.sid),
+        "x-rollserve-turn": str(turn.number),
+        "x-rollserve-match": turn.prompt.plan.reason,
+    }
+    if turn.sampling.overridden:
+        headers["x-rollserve-pinned"] = ",".join(turn.sampling.overridden)
+    if turn.request.unused_fields:
+        headers["x-rollserve-unused-fields"] = quote(",".join(turn.request.unused_fields), safe=",._-[]")
+    return headers
+
+
+def log_turn(protocol: str, turn: Turn) -> None:
+    outcome = turn.outcome
+    assert outcome is not None
+    event(
+        logger, logging.INFO, "turn", sid=turn.session.sid, turn=turn.number, protocol=protocol,
+        match=str(turn.prompt.plan.reason), input_tokens=outcome.usage.input_tokens,
+        cached_tokens=outcome.usage.cached_tokens, output_tokens=outcome.usage.output_tokens,
+        finish_reason=str(outcome.reason),
+    )  # fmt: skip
