@@ -3,9 +3,7 @@
 The reference is the official SDK's ``CompletionCreateParams``, plus the extensions of open-source servers:
 ``reasoning_content`` in assistant messages, ``chat_template_kwargs``, ``top_k``, ``min_tokens``, ``repetition_penalty``.
 ``developer`` is ``system``, content parts are flattened, results come in the order of their calls, call ids are checked and
-dropped from the messages. A call in the history whose
-arguments are no JSON object keeps them as ``{"_raw_arguments": text}``: the model wrote that call, so the conversation
-must go on.
+dropped from the messages.
 
 Refused by name, since nothing here can honour it: images, audio and files, several choices, log probs in the reply,
 forced or custom tools, one tool call at most, structured output, strict tool schemas, the legacy functions.
@@ -16,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from adapter.jsontext import read_json
+from adapter.protocols.arguments import read_arguments
 from adapter.protocols.common import assistant_message, function_tool, join_parts, tool_call
 from adapter.protocols.history import History
 from adapter.protocols.knobs import (
@@ -30,7 +28,7 @@ from adapter.protocols.knobs import (
     unused_names,
 )
 from adapter.protocols.normalise import Normaliser
-from adapter.protocols.reading import MAX_DEPTH, Fields, deeper_than
+from adapter.protocols.reading import Fields
 from adapter.types import ChatRequest, Tool
 
 _REFUSED: Mapping[str, Collection[Any]] = {
@@ -140,22 +138,7 @@ class _ChatHistory(History):
             raise call.wrong("type", "must be function")
         self.add_call(call.name_text("id"))
         function = call.object("function")
-        return tool_call(function.name_text("name"), _read_arguments(function))
-
-
-def _read_arguments(function: Fields) -> dict[str, Any]:
-    if isinstance(function.get("arguments"), dict):  # some clients replay what they parsed
-        return function.json_object_or_none("arguments") or {}
-    text = function.text_or_none("arguments") or ""
-    if not text.strip():
-        return {}
-    try:
-        arguments = read_json(text)
-    except ValueError:
-        arguments = None
-    if isinstance(arguments, dict) and not deeper_than(MAX_DEPTH, arguments):
-        return arguments
-    return {"_raw_arguments": text}
+        return tool_call(function.name_text("name"), read_arguments(function))
 
 
 def _required_texts(message: Fields) -> list[str]:
