@@ -280,6 +280,8 @@ class TurnRecord:
     started_at: float = 0.0
     """Unix time, seconds."""
     finished_at: float = 0.0
+    replied: int = 0
+    """Tokens at the end of the prompt that are the beginning of the reply: the client's words, or an earlier turn's output."""
     scaffold: tuple[ScaffoldSpan, ...] = ()
     """Spans over what was rendered last: the whole prompt, or what follows the ids that the trajectory's plan knew."""
     normalised: tuple[Normalised, ...] = ()

@@ -7,14 +7,15 @@ A tokenizer directory is what a model is published with: ``tokenizer.json``, ``t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 from tokenizers import Tokenizer
 
-from adapter.render.closing import SuffixRefused
+from adapter.errors import BadRequest
+from adapter.render.closing import USER, SuffixRefused
 from adapter.render.control import ControlTokens
 from adapter.render.encoding import Encoder
 from adapter.render.opener import GenerationPrompts
@@ -96,6 +97,25 @@ class Renderer:
         start = self._openers.start(options, shown, ids)
         span = ScaffoldSpan(start, int(ids.size), ScaffoldKind.GENERATION_PROMPT)
         return Prompt(ids, shown, (span,) if start < ids.size else ())
+
+    def beginning(self, message: Message, options: Mapping[str, Any]) -> Ids:
+        """What the model would have written so far of a reply that begins with ``message``: int32 [B], for behind a prompt.
+
+        The template renders the message behind a fixed one; what follows the generation prompt up to the end of the content counts.
+        Raises: BadRequest, if the template opens a reply in another way than it renders one.
+        """
+        given = RenderOptions((), options)
+        marks = self._text.marks([message], given)
+        begun = {**message, "content": message["content"] + marks.edge}
+        opened = self._text.render([USER], given, marks)
+        whole = self._text.render([USER, begun], replace(given, add_generation_prompt=False), marks)
+        end = whole.find(marks.edge)
+        if end == -1 or not whole.startswith(opened):
+            raise BadRequest(
+                "the model's chat template cannot go on from an assistant message; end with a user message",
+                field="messages",
+            )
+        return self.encoder.encode(whole[len(opened) : end], marks, at_start=False)
 
     def suffix(
         self,

@@ -77,6 +77,8 @@ class Generation:
     finished_at: float
     number: int | None = None
     """Counted in the order of starts; what handles refer to."""
+    replied: int = 0
+    """Tokens at the end of the prompt that are the beginning of the reply, where it goes on from one."""
     scaffold: tuple[ScaffoldSpan, ...] = ()
     """Spans over ``given``."""
     normalised: tuple[Normalised, ...] = ()
@@ -127,6 +129,7 @@ class Generation:
             started_at=turn.started_at,
             finished_at=turn.finished_at,
             number=number,
+            replied=turn.replied,
             scaffold=_moved(turn.scaffold, spans_from - base_len),
             normalised=base.normalised if base and base.normalised == turn.normalised else turn.normalised,
             label=base.label if base and base.label == turn.label else turn.label,
@@ -160,6 +163,7 @@ class Generation:
             cached_tokens=cut.cached_tokens,
             started_at=cut.started_at,
             finished_at=cut.finished_at,
+            replied=cut.replied,
             scaffold=_moved(self.scaffold, self.base_len - spans_from),
             normalised=cut.normalised,
             label=cut.label,

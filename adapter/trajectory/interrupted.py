@@ -27,9 +27,10 @@ def find_adoption(
     for index in range(max(0, recognised - 1), request.replayed):
         for entry in reversed(entries):
             named = entry.turn.number in request.refs_of(index)
-            if entry.plan.head != head or len(entry.plan.messages) != index or not (named or index >= recognised):
+            history = entry.plan.history
+            if entry.plan.head != head or len(history) != index or not (named or index >= recognised):
                 continue
-            if is_part(entry.message, request.messages[index]) and same_history(entry.plan.messages, request.messages):
+            if is_part(entry.message, request.messages[index]) and same_history(history, request.messages):
                 tokens = recut(entry.turn, request.messages[index])
                 if tokens is not None and 0 < tokens <= entry.turn.output.size:
                     return Adoption(entry, index, request.messages[index], tokens)

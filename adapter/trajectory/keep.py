@@ -18,7 +18,7 @@ from adapter.trajectory.generation import Generation
 from adapter.trajectory.heads import Head
 from adapter.trajectory.interrupted import find_adoption
 from adapter.trajectory.node import ROOT_ROLE, Node
-from adapter.trajectory.plan import Adoption, Plan, Recut, Splice
+from adapter.trajectory.plan import Adoption, OpenEnded, Plan, Recut, Splice
 from adapter.trajectory.reasons import Finding, Reason, most_notable
 from adapter.trajectory.walk import Request, Step, Walk, walk
 from adapter.types import HistoryPolicy
@@ -32,8 +32,25 @@ class _Elsewhere:
     walk: Walk
 
 
-def match_kept(forest: Forest, request: Request, head: Head, recut: Recut | None) -> Plan:
-    """Where a request belongs. Pure."""
+def match_kept(
+    forest: Forest, request: Request, head: Head, recut: Recut | None, continues: OpenEnded | None = None
+) -> Plan:
+    """Where a request belongs. Pure.
+
+    ``continues``: the last message is the beginning of the reply. If it was sampled and is open-ended, the prompt ends with it as
+    it was sampled; otherwise it is the client's own text, behind what is known of the messages before it.
+    """
+    plan = _match(forest, request, head, recut)
+    if continues is None:
+        return plan
+    plan = replace(plan, continues=True)
+    if plan.goes_on is not None and continues(plan.goes_on):
+        return plan
+    before = _match(forest, Request(request.messages[:-1], request.refs), head, recut)
+    return replace(before, messages=tuple(request.messages), continues=True)
+
+
+def _match(forest: Forest, request: Request, head: Head, recut: Recut | None) -> Plan:
     own = forest.find(head)
     walked = walk(Node(ROOT_ROLE, None) if own is None else own.node, request)
     adoption = find_adoption(forest.interrupted, request, head, walked.replayed, recut)

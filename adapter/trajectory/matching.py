@@ -15,24 +15,40 @@ from adapter.trajectory.forest import Forest
 from adapter.trajectory.heads import NO_HEAD
 from adapter.trajectory.interrupted import find_adoption
 from adapter.trajectory.node import Node
-from adapter.trajectory.plan import Plan, Recut
+from adapter.trajectory.plan import OpenEnded, Plan, Recut
 from adapter.trajectory.walk import Request
 from adapter.types import Message
 
 
-def match_by_template(forest: Forest, request: Request, fork_threshold_tokens: int, recut: Recut | None = None) -> Plan:
+def match_by_template(
+    forest: Forest,
+    request: Request,
+    fork_threshold_tokens: int,
+    recut: Recut | None = None,
+    continues: OpenEnded | None = None,
+) -> Plan:
     """Walk down from the only root as far as the messages lead."""
     path = [forest.root(NO_HEAD).node]
+    matched = 0
     for message in request.messages:
-        child = path[-1].find(message)
-        if child is None:
+        found = path[-1].way_to(message)
+        if not found:
             break
-        path.append(child)
-    matched = len(path) - 1
+        path += found
+        matched += 1
     adoption, merge = find_adoption(forest.interrupted, request, NO_HEAD, matched, recut), None
-    if adoption is None and matched < len(request.messages):
+    if adoption is None and matched < len(request.messages) and continues is None:
         merge = _merge_target(path[-1], request.messages[matched], fork_threshold_tokens)
-    return Plan(tuple(request.messages), tuple(path), merge, forest.turns, matched, adoption=adoption, recut=recut)
+    return Plan(
+        tuple(request.messages),
+        tuple(path),
+        merge,
+        forest.turns,
+        matched,
+        continues=continues is not None,
+        adoption=adoption,
+        recut=recut,
+    )
 
 
 def _merge_target(mount: Node, message: Message, fork_threshold_tokens: int) -> Node | None:

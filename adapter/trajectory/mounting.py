@@ -23,11 +23,13 @@ from engine.types import Ids
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """Where a turn goes: below ``node``, the last message that it answers; ``base`` is the newest turn above."""
+    """Where a turn goes: below ``node``, the last message of its request; ``base`` is the newest turn above."""
 
     root: Root
     node: Node
     base: Generation | None
+    above: Node | None
+    """The node above ``node``, if it has one."""
 
 
 def check_prompt(plan: Plan, prompt: Ids, opening_tokens: int) -> None:
@@ -47,15 +49,18 @@ def mount(forest: Forest, plan: Plan, opening: Ids) -> Mounted:
     ``opening`` are the ids of ``plan.opening``, where known ids follow it.
     """
     root = forest.root(plan.head)
-    node = plan.mount if len(plan.path) > 1 else root.node
+    node, above = (plan.mount, plan.path[-2]) if len(plan.path) > 1 else (root.node, None)
     base, rest = plan.base, plan.unmatched
     if plan.merge is not None:
-        node, rest = _merge(forest, node, plan.merge, rest[0]), rest[1:]
+        above, node, rest = node, _merge(forest, node, plan.merge, rest[0]), rest[1:]
     elif plan.splice is not None:
         node = place(node, plan.messages[plan.matched : plan.splice.opened])
         node, rest = _place_splice(root, node, plan.splice, base, opening), plan.messages[plan.splice.covered :]
         base = node.turn
-    return Mounted(root, place(node, rest), base)
+    if rest:
+        above = place(node, rest[:-1])
+        node = place(above, rest[-1:])
+    return Mounted(root, node, base, above)
 
 
 def twin_below(node: Node, base: Generation | None, prompt: Ids) -> Generation | None:
@@ -70,6 +75,13 @@ def place(node: Node, messages: Iterable[Message]) -> Node:
     for message in messages:
         node = node.of_client(message)
     return node
+
+
+def hang(above: Node | None, node: Node, reply: Node) -> Node:
+    """Add ``reply`` below ``node``, which has ``above`` above it."""
+    if reply.continues and above is not None and node not in above.continued:
+        above.continued.append(node)
+    return node.add(reply)
 
 
 def _merge(forest: Forest, parent: Node, target: Node, message: Message) -> Node:
@@ -91,13 +103,17 @@ def _place_splice(root: Root, node: Node, splice: Splice, base: Generation | Non
     if base is None:
         base, base_len = root.stem(opening)
         given = owned(opening[base_len:])
+    above: Node | None = None
     for source in splice.nodes:
+        below = node
         if source.turn is None:
             node = place(node, [source.message or {}])
-            continue
-        copy = source.turn.copy_onto(base, base_len, source.turn.given if given is None else given)
-        node = _copy_below(node, copy) or node.add(Node(source.role, source.message, copy=copy))
-        base, base_len, given = node.copy, copy.length, None
+        else:
+            copy = source.turn.copy_onto(base, base_len, source.turn.given if given is None else given)
+            reply = Node(source.role, source.message, copy=copy, continues=source.continues)
+            node = _copy_below(node, copy) or hang(above, node, reply)
+            base, base_len, given = node.copy, copy.length, None
+        above = below
     return node
 
 

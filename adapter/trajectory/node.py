@@ -54,6 +54,10 @@ class Node:
     copy: Generation | None = None
     replayed: Finding | None = None
     """How the message came back when it last differed."""
+    continues: bool = False
+    """The reply goes on from the message above, which is its beginning: ``message`` is both in one."""
+    continued: list[Node] = field(default_factory=list, repr=False)
+    """Children that other children go on from."""
     _by_hash: dict[int, list[Node]] | None = field(default=None, repr=False)
     _by_likeness: dict[int, list[Node]] | None = field(default=None, repr=False)
     """Made when a wide node is first searched for what is merely alike."""
@@ -87,6 +91,19 @@ class Node:
         if self._by_hash is not None:
             candidates = self._by_hash.get(message_hash(message), ())
         return (child for child in candidates if child.role == role and equal(child.message, message))
+
+    def way_to(self, message: Message) -> tuple[Node, ...]:
+        """The nodes down to the first that holds an equal message: a child, or a reply that goes on from one; empty if none."""
+        child = self.find(message)
+        if child is not None:
+            return (child,)
+        return next((way for way in self.continuations() if equal(way[-1].message, message)), ())
+
+    def continuations(self) -> Iterator[tuple[Node, ...]]:
+        """The ways down to replies that go on from a child, or in turn from such a reply."""
+        for child in self.continued:
+            yield from ((child, reply) for reply in child.children if reply.continues)
+            yield from ((child, *way) for way in child.continuations())
 
     def find_alike(self, message: Message) -> Iterable[Node]:
         """Every child that may be ``message`` though it is not equal; ``likeness.differences`` decides."""

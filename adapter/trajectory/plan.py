@@ -2,7 +2,7 @@
 
 The prompt that a plan asks for is
 
-    render(opening) ++ known_ids() ++ render_suffix(suffix, after=previous)
+    render(opening) ++ known_ids() ++ render_suffix(suffix, after=previous) ++ render_beginning(beginning)
 
 and ``commit`` refuses any other. ``opening`` is rendered in full, generation prompt included; ``known_ids`` come from the
 tree; ``suffix`` is what is new. Under policy ``template``, for a new conversation and after ``full_render`` everything is
@@ -25,6 +25,9 @@ from engine.types import Ids
 
 Recut = Callable[[Generation, Message], int | None]
 """How many of an interrupted turn's output tokens a replayed message is; None if that is no token boundary."""
+
+OpenEnded = Callable[[Generation], bool]
+"""Whether a reply can be gone on from where it is: no end token closed it."""
 
 _NO_IDS = np.empty(0, np.int32)
 
@@ -101,6 +104,8 @@ class Plan:
     reason: Reason = Reason.NEW
     recognised: tuple[tuple[Node, Finding], ...] = ()
     """Nodes of ``path`` that the request's messages differ from."""
+    continues: bool = False
+    """The last message is the beginning of the reply that is asked for, in the client's words or as it was sampled."""
     whole: bool = True
     """The prompt is rendered as a whole, whatever of it is known."""
     based: int = 0
@@ -120,6 +125,11 @@ class Plan:
     def unmatched(self) -> tuple[Message, ...]:
         """Messages that the tree does not have."""
         return self.messages[self.matched :]
+
+    @property
+    def history(self) -> tuple[Message, ...]:
+        """The messages that the reply answers."""
+        return self.messages[:-1] if self.continues else self.messages
 
     @property
     def base(self) -> Generation | None:
@@ -151,7 +161,7 @@ class Plan:
     def opening(self) -> tuple[Message, ...]:
         """Messages that are rendered in full, with a generation prompt, before what is known."""
         if self.previous is None:
-            return self.messages
+            return self.history
         return self.messages[: self.splice.opened] if self.splice else ()
 
     @property
@@ -160,8 +170,19 @@ class Plan:
         if self.previous is None:
             return ()
         if self.adoption is not None:
-            return self.messages[self.adoption.index + 1 :]
-        return self.messages[self.based if self.splice is None else self.splice.covered :]
+            return self.history[self.adoption.index + 1 :]
+        return self.history[self.based if self.splice is None else self.splice.covered :]
+
+    @property
+    def goes_on(self) -> Generation | None:
+        """The sampled reply that the new one goes on from: the prompt ends with it, nothing is rendered behind it."""
+        reached = self.based if self.adoption is None else self.adoption.index + 1
+        return self.previous if self.continues and self.splice is None and reached == len(self.messages) else None
+
+    @property
+    def beginning(self) -> Message | None:
+        """The client's own beginning of the reply, if the prompt is to end with one."""
+        return self.messages[-1] if self.continues and self.goes_on is None else None
 
     def known_ids(self) -> Ids:
         """The ids between opening and suffix: int32, a new array."""

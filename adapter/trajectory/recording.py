@@ -15,7 +15,7 @@ from adapter.trajectory.forest import Forest
 from adapter.trajectory.generation import INTERRUPTED, Generation, Matched, shared_prefix
 from adapter.trajectory.ledger import DropReason
 from adapter.trajectory.matching import match_by_template
-from adapter.trajectory.mounting import Mounted, mount, place, twin_below
+from adapter.trajectory.mounting import Mounted, hang, mount, place, twin_below
 from adapter.trajectory.node import Node
 from adapter.trajectory.plan import Adoption, Interrupted, Plan
 from adapter.trajectory.reasons import Finding, Reason
@@ -36,7 +36,8 @@ def record(
     """Add a turn that was checked. Gives its node and the one above."""
     mounted = _mounted(forest, plan, turn, opening_tokens)
     generation = _generation(plan, turn, mounted, forest.turns + 1, number)
-    node = mounted.node.add(Node("assistant", message, generation, dict(metadata or {})))
+    reply = Node("assistant", message, generation, dict(metadata or {}), continues=plan.continues)
+    node = hang(mounted.above, mounted.node, reply)
     forest.turns += 1
     return node, mounted.node
 
@@ -63,7 +64,8 @@ def adopt(forest: Forest, adoption: Adoption) -> Node:
         forest.dropped[DropReason.INTERRUPTED] -= adoption.tokens
         plan = entry.plan
         if plan.policy is HistoryPolicy.TEMPLATE:  # the tree may be another one by now
-            plan = match_by_template(forest, Request(plan.messages), fork_threshold_tokens=0)
+            continues = (lambda _: True) if plan.continues else None
+            plan = match_by_template(forest, Request(plan.messages), fork_threshold_tokens=0, continues=continues)
         entry.adopted, entry.parent = record(
             forest,
             plan,
@@ -93,8 +95,11 @@ def _sharing_messages(plan: Plan) -> Plan:
 def _mounted(forest: Forest, plan: Plan, turn: TurnRecord, opening_tokens: int) -> Mounted:
     if plan.adoption is None:
         return mount(forest, plan, turn.prompt_ids[:opening_tokens])
-    node = adopt(forest, plan.adoption)
-    return Mounted(forest.root(plan.head), place(node, plan.messages[plan.adoption.index + 1 :]), node.turn)
+    adopted = adopt(forest, plan.adoption)
+    above, node = plan.adoption.entry.parent, adopted
+    for message in plan.messages[plan.adoption.index + 1 :]:
+        above, node = node, place(node, [message])
+    return Mounted(forest.root(plan.head), node, adopted.turn, above)
 
 
 def _generation(plan: Plan, turn: TurnRecord, mounted: Mounted, turn_index: int, number: int | None) -> Generation:

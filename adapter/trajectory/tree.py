@@ -28,7 +28,7 @@ from adapter.trajectory.ledger import DropReason
 from adapter.trajectory.matching import match_by_template
 from adapter.trajectory.mounting import check_prompt
 from adapter.trajectory.node import Node
-from adapter.trajectory.plan import Plan, Recut
+from adapter.trajectory.plan import OpenEnded, Plan, Recut
 from adapter.trajectory.recording import record, set_aside
 from adapter.trajectory.samples import Sample, SampleFields
 from adapter.trajectory.walk import Request
@@ -102,17 +102,19 @@ class Trajectory:
         head: Head | None = None,
         refs: Sequence[Collection[int]] = (),
         recut: Recut | None = None,
+        continues: OpenEnded | None = None,
     ) -> Plan:
         """Where a request with these messages belongs. Changes nothing.
 
         ``head`` and ``refs`` are read under ``keep`` only. ``refs[i]`` are the turns, by the number that they were
         committed with, that authenticated handles in message ``i`` refer to. Without ``recut`` interrupted turns are
-        not taken up again.
+        not taken up again. ``continues`` says that the last message is the beginning of the reply, and which replies can be
+        gone on from.
         """
         request = Request(tuple(messages), refs)
         if self.policy is HistoryPolicy.TEMPLATE:
-            return match_by_template(self._forest, request, self._fork_threshold, recut)
-        return match_kept(self._forest, request, head or NO_HEAD, recut)
+            return match_by_template(self._forest, request, self._fork_threshold, recut, continues)
+        return match_kept(self._forest, request, head or NO_HEAD, recut, continues)
 
     def commit(
         self,
@@ -206,7 +208,7 @@ class Trajectory:
             raise ValueError("a turn answers at least one message")
         check_turn(turn, require_log_probs=self._require_log_probs)
         if self.policy is HistoryPolicy.TEMPLATE and plan.revision != self.turn_count:
-            plan = self.match(plan.messages, recut=plan.recut)
+            plan = self.match(plan.messages, recut=plan.recut, continues=(lambda _: True) if plan.continues else None)
         check_prompt(plan, turn.prompt_ids, opening_tokens)
         return plan
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 from adapter.trajectory.likeness import LARGEST_GROUP, differences, equal, is_empty, unit_end
@@ -192,16 +193,29 @@ def _children(beam: list[Step], request: Request, index: int) -> list[Step]:
 
 def _named(step: Step, message: Message, index: int, refs: Collection[int]) -> Iterator[Step]:
     """Replies that the message refers to and is no edit of."""
-    for child in step.node.children:
+    for above, child in chain(((step, child) for child in step.node.children), _continuations(step)):
         turn = child.turn
         if turn is None or turn.number not in refs or child.message is None:
             continue
         found = () if equal(child.message, message) else differences(child.message, message, repaired=turn.ill_formed)
         if found is not None:
-            yield step.to(child, index, found, by_handle=True)
+            yield above.to(child, index, found, by_handle=True)
+
+
+def _continuations(step: Step) -> Iterator[tuple[Step, Node]]:
+    """Replies that go on from a message, each with the step to the node above it: one message of the client stands for both."""
+    for *between, reply in step.node.continuations():
+        above = step
+        for node in between:
+            above = above.to(node, -1, end=step.end)
+        yield above, reply
 
 
 def _alike(step: Step, message: Message, index: int) -> Iterator[Step]:
+    for above, reply in _continuations(step):
+        changes = differences(reply.message or {}, message)
+        if changes is not None:
+            yield above.to(reply, index, changes)
     same = list(step.node.find_all(message))
     yield from (step.to(child, index) for child in same)
     if same and len(step.node.children) > WIDE:
