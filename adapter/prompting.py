@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from adapter.ids import ReplyIds
-from adapter.parsing import ParserChoice, Pipeline, PipelineOptions
+from adapter.parsing import Markers, ParserChoice, Pipeline, PipelineOptions, marked_text, markers_of
 from adapter.protocols.common import manager_message
 from adapter.protocols.folding import folded
 from adapter.render.closing import SuffixRefused
@@ -54,6 +54,11 @@ class Prompting:
     renderer: Renderer
     parsers: ParserChoice
     ids: ReplyIds
+    markers: Markers = field(init=False)
+    """The parsers' markers in the vocabulary; looked up once."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "markers", markers_of(self.renderer.tokenizer, self.parsers))
 
     async def prompt(self, session: Session, request: ChatRequest) -> PlannedPrompt:
         """Match the request in its session and render what is new. Changes nothing. Raises: BadRequest."""
@@ -71,9 +76,13 @@ class Prompting:
 
     def pipeline(self, prompt_ids: Ids, tools: Iterable[Tool], stop: tuple[str, ...]) -> Pipeline:
         """What reads a reply to this prompt."""
-        tail = self.renderer.tokenizer.decode(prompt_ids[-TAIL_TOKENS:].tolist(), skip_special_tokens=False)
         options = PipelineOptions.for_reply(
-            self.parsers, prompt_text=tail, end_ids=self.renderer.end_ids, stop=stop, tools=tuple(tools)
+            self.parsers,
+            self.markers,
+            prompt_tail=marked_text(self.renderer.tokenizer, self.markers, prompt_ids[-TAIL_TOKENS:].tolist()),
+            end_ids=self.renderer.end_ids,
+            stop=stop,
+            tools=tuple(tools),
         )
         return Pipeline(self.renderer.tokenizer, options)
 

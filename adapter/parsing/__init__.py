@@ -2,15 +2,20 @@
 
 from adapter.parsing.base import UnknownParser
 from adapter.parsing.choose import ParserChoice, choose_parsers
-from adapter.parsing.pipeline import Pipeline, PipelineOptions, StopHit
+from adapter.parsing.detokenize import marked_text
+from adapter.parsing.markers import Markers
+from adapter.parsing.pipeline import Pipeline, PipelineOptions, StopHit, markers_of
 from adapter.parsing.reply import parse_model_output
 
 __all__ = [
+    "Markers",
     "ParserChoice",
     "Pipeline",
     "PipelineOptions",
     "StopHit",
     "UnknownParser",
     "choose_parsers",
+    "marked_text",
+    "markers_of",
     "parse_model_output",
 ]

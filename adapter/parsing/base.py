@@ -2,14 +2,20 @@
 
 A parser is fed text in pieces of any size and gives the same reply whatever the pieces were; ``finish`` says that no more comes.
 It holds back only what the next character may change. One file per family of models; a table gives it its name.
+
+In a parser's input a marker of the format that is a token of the vocabulary is one stand-in (``adapter.parsing.markers``). A parser
+asks ``ReplyContext.markers`` for the look of each marker that it knows. Text and reasoning may leave it with stand-ins in them;
+``ReplyText`` spells them out. Names and arguments of calls may not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from adapter.types import ReasoningDelta, ReplyEvent, TextDelta
+from adapter.parsing.markers import Markers
+from adapter.types import ReasoningDelta, ReplyEvent, TextDelta, Tool
 
 BLANK = " \t\r\n"
 """White space as JSON and the tool-call formats know it."""
@@ -22,13 +28,31 @@ class UnknownParser(ValueError):
         super().__init__(f"unknown {kind} parser {name!r}; there are: {', '.join(known)}")
 
 
+@dataclass(frozen=True, slots=True)
+class ReplyContext:
+    """What the parsers of one reply are told about it."""
+
+    tools: Sequence[Tool] = ()
+    """The tools of the request."""
+    markers: Markers = field(default_factory=Markers)
+    reasoning_opened: bool = False
+    """The prompt ends inside the reasoning."""
+    prompt_tail: str = ""
+    """The last characters of the prompt, with stand-ins, for a format in which the prompt opens more than the reasoning."""
+
+
 class ReasoningParser(Protocol):
     """Splits reasoning from the text that the user is meant to see."""
 
-    inside: bool
-    """The next character belongs to the reasoning, as far as is known."""
-    settled: bool
-    """All that follows is visible text."""
+    @property
+    def inside(self) -> bool:
+        """The next character belongs to the reasoning, as far as is known."""
+        ...
+
+    @property
+    def settled(self) -> bool:
+        """No more reasoning comes."""
+        ...
 
     def feed(self, text: str) -> list[ReasoningDelta | TextDelta]: ...
 
@@ -44,6 +68,20 @@ class ToolParser(Protocol):
     def feed(self, text: str) -> list[ReplyEvent]: ...
 
     def finish(self) -> list[ReplyEvent]: ...
+
+
+class ReplyParser(ToolParser, Protocol):
+    """Reads a whole reply, reasoning included: for formats in which reasoning isn't one span before the rest."""
+
+    @property
+    def inside(self) -> bool:
+        """As in ``ReasoningParser``."""
+        ...
+
+    @property
+    def settled(self) -> bool:
+        """As in ``ReasoningParser``."""
+        ...
 
 
 def held_suffix(text: str, *markers: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adapter.parsing.reasoning import require_reasoning_parser
+from adapter.parsing.reasoning import require_reasoning_family
 from adapter.parsing.tools.registry import require_tool_family
 
 AUTO = "auto"
@@ -28,7 +28,7 @@ def choose_parsers(chat_template: str, tool_parser: str = AUTO, reasoning_parser
         _reasoning_parser(chat_template) if reasoning_parser == AUTO else reasoning_parser,
     )
     require_tool_family(choice.tool_parser)
-    require_reasoning_parser(choice.reasoning_parser)
+    require_reasoning_family(choice.reasoning_parser)
     return choice
 
 

@@ -1,6 +1,7 @@
 """Ids to text, one token at a time; the pieces joined are what ``tokenizer.decode(ids, skip_special_tokens=False)`` gives.
 
-A character may be spread over tokens: its bytes are held back until it is complete. Special tokens are kept as text.
+A character may be spread over tokens: its bytes are held back until it is complete. Special tokens are kept as text, but for those
+that a parser wants to know from text that spells them: these give their stand-in (``adapter.parsing.markers``).
 
 Byte-level vocabularies (Qwen, Llama 3, GPT-2, DeepSeek and most others) are decoded here as bytes: a token always stands for the
 same bytes, so a table and Python's incremental UTF-8 decoder do it in constant time per token. ``tokenizers.decoders.DecodeStream``
@@ -12,13 +13,19 @@ and at the end of a reply, where it has no flush, is lost.
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from tokenizers import Tokenizer, decoders
 
+from adapter.parsing.markers import Markers
+
 CONTEXT_TOKENS = 4
 """Tokens that a stream is begun anew with, so that it does not take the next one for the first of a text, whose leading space
 goes. One UTF-8 character is at most four byte tokens."""
+
+_NO_STAND_INS: Mapping[int, str] = MappingProxyType({})
 
 
 class Detokenizer(Protocol):
@@ -31,21 +38,31 @@ class Detokenizer(Protocol):
         ...
 
 
-def detokenizer(tokenizer: Tokenizer) -> Detokenizer:
-    """A new detokenizer for one reply."""
+def detokenizer(tokenizer: Tokenizer, stand_ins: Mapping[int, str] = _NO_STAND_INS) -> Detokenizer:
+    """A new detokenizer for one reply. ``stand_ins``: token id to the character that is given for it."""
     if isinstance(tokenizer.decoder, decoders.ByteLevel):
-        return ByteLevelDetokenizer(tokenizer)
-    return StreamDetokenizer(tokenizer)
+        return ByteLevelDetokenizer(tokenizer, stand_ins)
+    return StreamDetokenizer(tokenizer, stand_ins)
+
+
+def marked_text(tokenizer: Tokenizer, markers: Markers, ids: Iterable[int]) -> str:
+    """The text of ``ids`` as a parser would read it, with stand-ins."""
+    machine = detokenizer(tokenizer, markers.stand_ins)
+    return "".join([*map(machine.feed, ids), machine.finish()])
 
 
 class ByteLevelDetokenizer:
     """For vocabularies whose tokens spell bytes."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, stand_ins: Mapping[int, str] = _NO_STAND_INS) -> None:
         self._tokenizer = tokenizer
+        self._stand_ins = stand_ins
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token: int) -> str:
+        stand_in = self._stand_ins.get(token)
+        if stand_in is not None:
+            return self.finish() + stand_in
         return self._utf8.decode(_bytes_of(self._tokenizer.id_to_token(token)))
 
     def finish(self) -> str:
@@ -60,13 +77,21 @@ class StreamDetokenizer:
     change costs a decode of the whole reply.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, stand_ins: Mapping[int, str] = _NO_STAND_INS) -> None:
         self._tokenizer = tokenizer
+        self._stand_ins = stand_ins
         self._stream = decoders.DecodeStream(skip_special_tokens=False)
         self._ids: list[int] = []
         self._given = 0
 
     def feed(self, token: int) -> str:
+        piece = self._next(token)
+        stand_in = self._stand_ins.get(token)
+        if stand_in is None:
+            return piece
+        return piece.removesuffix(self._tokenizer.decode([token], skip_special_tokens=False)) + stand_in
+
+    def _next(self, token: int) -> str:
         self._ids.append(token)
         try:
             piece = self._stream.step(self._tokenizer, token) or ""

@@ -17,6 +17,7 @@ from typing import Any
 
 from adapter.jsontext import read_json
 from adapter.parsing.base import BLANK
+from adapter.parsing.markers import Markers
 
 MAX_DEPTH = 128
 """Nested containers. Beyond it the text is not accepted."""
@@ -31,6 +32,7 @@ _ESCAPE = (
     rf"|[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}))"
 )
 _CHARACTERS = re.compile(rf'(?:[^"\\\x00-\x1f\ud800-\udfff]++|{_ESCAPE})+')
+_CHARACTERS_AND_STAND_INS = re.compile(rf'(?:[^"\\\x00-\x1f]++|{_ESCAPE})+')
 _BLANKS = re.compile(rf"[{BLANK}]+")
 _MARKS = frozenset('{}[]:,"')
 _SCALAR = re.compile(rf"[-+.0-9A-Za-z]{{1,{MAX_SCALAR + 1}}}")
@@ -59,11 +61,19 @@ _COMPLETIONS = {_At.VALUE: "null", _At.KEY: '"":null', _At.COLON: ":null", _At.I
 """The shortest end of the innermost member or item; nothing where none is begun."""
 
 
-class JsonScanner:
-    """Scans one value. Linear: a character is looked at once, but for the few that are held."""
+_NO_MARKERS = Markers()
 
-    def __init__(self) -> None:
+
+class JsonScanner:
+    """Scans one value. Linear: a character is looked at once, but for the few that are held.
+
+    A stand-in (``adapter.parsing.markers``) inside a string is the text that it stands for, and is committed as that.
+    """
+
+    def __init__(self, markers: Markers = _NO_MARKERS) -> None:
         self.done = False
+        self._spelled = markers.spelled_in_json
+        self._characters = _CHARACTERS_AND_STAND_INS if markers.stand_ins else _CHARACTERS
         self.failed = False
         self._at = _At.VALUE
         self._open: list[str] = []
@@ -81,17 +91,22 @@ class JsonScanner:
             end = self._step(buffer, at)
             if end is None:
                 self._held = buffer[at:]
-                return buffer[:at], ""
+                return self._spelled(buffer[:at]), ""
             self.failed = end == at
             at = end
-        return buffer[:at], buffer[at:]
+        return self._spelled(buffer[:at]), buffer[at:]
+
+    @property
+    def in_string(self) -> bool:
+        """The next character belongs to a string or a key."""
+        return self._at in (_At.IN_KEY, _At.IN_STRING)
 
     def completion(self) -> str:
         """For an object that is not ``done``: what makes its committed text valid JSON with null for every member begun.
 
         JSON readers take the last of equal keys (strict ones refuse them), so no client runs a call with half of its arguments.
         """
-        members = ",".join(f"{key}:null" for key in self._keys)
+        members = ",".join(f"{self._spelled(key)}:null" for key in self._keys)
         if len(self._open) == 1 and self._at is _At.KEY:
             return members + "}"
         ends = _COMPLETIONS.get(self._at, "") + "".join(_CLOSERS[opener] for opener in reversed(self._open[1:]))
@@ -109,7 +124,7 @@ class JsonScanner:
         return self._scalar(text, at)
 
     def _in_string(self, text: str, at: int) -> int | None:
-        end = _match_end(_CHARACTERS, text, at)
+        end = _match_end(self._characters, text, at)
         if end > at:
             self._note_key(text[at:end])
             return end

@@ -10,6 +10,7 @@ What a parser shows may hold stand-ins of markers that meant nothing where they 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
@@ -29,6 +30,7 @@ class Markers:
             raise ValueError(f"at most {MAX_STAND_INS} markers, not {len(ids)}")
         self._looks = {text: chr(FIRST_STAND_IN + n) for n, text in enumerate(ids)}
         self._texts = {ord(stand_in): text for text, stand_in in self._looks.items()}
+        self._json = {stand_in: json.dumps(text, ensure_ascii=False)[1:-1] for stand_in, text in self._texts.items()}
         self.stand_ins: Mapping[int, str] = MappingProxyType({token: self._looks[text] for text, token in ids.items()})
         """Token id to the character that stands in for it."""
 
@@ -45,3 +47,7 @@ class Markers:
     def spelled(self, text: str) -> str:
         """``text`` with every stand-in as its marker's text."""
         return text if text.isascii() else text.translate(self._texts)
+
+    def spelled_in_json(self, text: str) -> str:
+        """``spelled`` for a piece of JSON whose stand-ins are inside strings."""
+        return text if text.isascii() else text.translate(self._json)

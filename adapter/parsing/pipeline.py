@@ -3,8 +3,12 @@
     ids ──► detokenize ──► stop strings ──► reasoning ──► tool calls ──► events
                                └─ stopped: after how many tokens
 
+Structure tokens go through it as stand-ins (``adapter.parsing.markers``): where the vocabulary has a token for a marker, text that
+spells the marker is just text.
+
 The token that ended the reply is not part of its text, except with the parser ``none``, which passes on everything as decoded. Even
-there it is left out right behind a tool call, where it would be a visible text of its own.
+there it is left out right behind a tool call, where it would be a visible text of its own. An end token that is a marker of the
+format is always given to the parser.
 """
 
 from __future__ import annotations
@@ -14,9 +18,11 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
+from adapter.parsing.base import ReplyContext
 from adapter.parsing.choose import ParserChoice
 from adapter.parsing.detokenize import detokenizer
-from adapter.parsing.reasoning import opens_reasoning, require_reasoning_parser
+from adapter.parsing.markers import Markers
+from adapter.parsing.reasoning import require_reasoning_family
 from adapter.parsing.reply import ReplyText, merged
 from adapter.parsing.stop_strings import StopStrings
 from adapter.parsing.tools.registry import require_tool_family
@@ -37,20 +43,31 @@ class PipelineOptions:
     stop: Sequence[str] = ()
     """The client's stop strings."""
     tools: Sequence[Tool] = ()
+    prompt_tail: str = ""
+    """The last characters of the prompt, with stand-ins."""
+    markers: Markers | None = None
+    """Those of the parsers in the tokenizer's vocabulary, if they are known already (``markers_of``)."""
 
     @classmethod
     def for_reply(
         cls,
         parsers: ParserChoice,
+        markers: Markers,
         *,
-        prompt_text: str,
+        prompt_tail: str,
         end_ids: Sequence[int] = (),
         stop: Sequence[str] = (),
         tools: Sequence[Tool] = (),
     ) -> PipelineOptions:
-        """``prompt_text`` is the rendered prompt: it may have opened the reasoning."""
-        opened = opens_reasoning(prompt_text)
-        return cls(parsers.tool_parser, parsers.reasoning_parser, opened, end_ids, stop, tools)
+        """``prompt_tail``: the end of the rendered prompt, as ``marked_text`` gives it; it may have opened the reasoning."""
+        opened = require_reasoning_family(parsers.reasoning_parser).opened_by(prompt_tail, markers)
+        return cls(parsers.tool_parser, parsers.reasoning_parser, opened, end_ids, stop, tools, prompt_tail, markers)
+
+
+def markers_of(tokenizer: Tokenizer, parsers: ParserChoice) -> Markers:
+    """What the parsers' markers are in this vocabulary. Reads all of its added tokens. Raises: UnknownParser."""
+    families = (require_tool_family(parsers.tool_parser), require_reasoning_family(parsers.reasoning_parser))
+    return Markers.of(tokenizer, [text for family in families for text in family.markers])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +84,22 @@ class Pipeline:
 
     def __init__(self, tokenizer: Tokenizer, options: PipelineOptions) -> None:
         family = require_tool_family(options.tool_parser)
-        reasoning = require_reasoning_parser(options.reasoning_parser)
+        reasoning = require_reasoning_family(options.reasoning_parser)
+        markers = options.markers
+        if markers is None:
+            markers = markers_of(tokenizer, ParserChoice(options.tool_parser, options.reasoning_parser))
         self.stopped: StopHit | None = None
         self.reasoning_tokens = 0
         """Tokens with some text inside the reasoning, its tags included; a token that also holds visible text counts."""
         self._shows_end_token = family.shows_end_token
         self._end_ids = frozenset(options.end_ids)
+        self._stand_ins = markers.stand_ins
         self._held_end: int | None = None
         self._tokens = 0
-        self._detokenizer = detokenizer(tokenizer)
-        self._stops = StopStrings(options.stop)
-        self._reply = ReplyText(family.parser(options.tools), reasoning(options.reasoning_opened))
+        self._detokenizer = detokenizer(tokenizer, markers.stand_ins)
+        self._stops = StopStrings(options.stop, markers)
+        context = ReplyContext(options.tools, markers, options.reasoning_opened, options.prompt_tail)
+        self._reply = ReplyText(family, reasoning, context)
 
     def feed(self, ids: Ids) -> list[ReplyEvent]:
         """The events that these ids (int32 [n]) complete. Ids after a stop string are ignored."""
@@ -92,7 +114,7 @@ class Pipeline:
     def finish(self, reason: FinishReason) -> list[ReplyEvent]:
         """The last events. Sets ``stopped`` if a character that was never completed completes a stop string."""
         events: list[ReplyEvent] = []
-        if self._held_end is not None and not self._drops_end_token(reason):
+        if self._held_end is not None and not self._drops_end_token(self._held_end, reason):
             events += self._read([self._held_end])
         events += self._reply.feed(self._past_stops(self._detokenizer.finish()) + self._stops.finish())
         return merged(events + self._reply.finish())
@@ -101,9 +123,9 @@ class Pipeline:
         """The reply so far; after ``finish``, the whole."""
         return self._reply.output(self.stopped.stop if self.stopped else None)
 
-    def _drops_end_token(self, reason: FinishReason) -> bool:
-        if reason is not FinishReason.STOP:
-            return False  # the engine says that this token did not end the reply
+    def _drops_end_token(self, token: int, reason: FinishReason) -> bool:
+        if reason is not FinishReason.STOP or token in self._stand_ins:
+            return False  # the engine says that this token did not end the reply, or the parser reads it
         return not self._shows_end_token or self._reply.ends_in_call
 
     def _read(self, tokens: Sequence[int]) -> list[ReplyEvent]:

@@ -1,4 +1,4 @@
-"""Reasoning that stands before the visible text: ``<think>`` ... ``</think>``.
+"""Reasoning that stands before the visible text: ``<think>`` ... ``</think>``, or other tags of the same use.
 
 The opening tag may be the first thing in the output or already the last thing in the prompt (``opened``); a tag that repeats the
 prompt's is not part of the reasoning. Without a closing tag all of it is reasoning. After the closing tag all is visible text: a
@@ -11,14 +11,14 @@ newlines, newline, ``</think>``, two newlines, text without leading newlines), s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from adapter.parsing.base import ReasoningParser, UnknownParser, held_suffix
+from adapter.parsing.base import ReasoningParser, ReplyContext, UnknownParser, held_suffix
+from adapter.parsing.markers import Markers
 from adapter.types import ReasoningDelta, TextDelta
 
-OPEN = "<think>"
-CLOSE = "</think>"
 MAX_LEAD = 16
 """White space before the opening tag, in characters; models write none or a newline. More means visible text."""
 
@@ -39,9 +39,11 @@ class NoReasoning:
 
 
 class ThinkTags:
-    """See the module."""
+    """See the module. ``opening`` and ``closing``: what the tags look like in the input."""
 
-    def __init__(self, opened: bool) -> None:
+    def __init__(self, opened: bool, opening: str, closing: str) -> None:
+        self._opening = opening
+        self._closing = closing
         self.inside = opened
         self.settled = False
         self._held = ""
@@ -72,11 +74,11 @@ class ThinkTags:
         match = _LEAD.match(text)
         assert match is not None
         word = text[match.end() :]
-        if word.startswith(OPEN):
+        if word.startswith(self._opening):
             self.inside = True
             self._step = self._first_newlines
-            return word.removeprefix(OPEN)
-        if OPEN.startswith(word):
+            return word.removeprefix(self._opening)
+        if self._opening.startswith(word):
             self._held = text
             return ""
         self._step = self._first_newlines if self.inside else self._visible
@@ -89,9 +91,9 @@ class ThinkTags:
         return rest
 
     def _reasoning(self, text: str, events: list[ReasoningDelta | TextDelta]) -> str:
-        thought, tag, rest = text.partition(CLOSE)
+        thought, tag, rest = text.partition(self._closing)
         if not tag:
-            kept = len(text) - held_suffix(text, CLOSE)
+            kept = len(text) - held_suffix(text, self._closing)
             thought, self._held = text[:kept], text[kept:]
         if reasoning := self._reasoning_text(thought):
             events.append(ReasoningDelta(reasoning))
@@ -122,23 +124,43 @@ class ThinkTags:
         return ""
 
 
-REASONING_PARSERS: Mapping[str, Callable[[bool], ReasoningParser]] = MappingProxyType(
+@dataclass(frozen=True, slots=True)
+class ReasoningFamily:
+    """The tags around the reasoning. Without them all is visible text."""
+
+    opening: str = ""
+    closing: str = ""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (self.opening, self.closing) if self.opening else ()
+
+    def parser(self, context: ReplyContext) -> ReasoningParser:
+        """The parser of one reply."""
+        if not self.opening:
+            return NoReasoning()
+        look = context.markers.look
+        return ThinkTags(context.reasoning_opened, look(self.opening), look(self.closing))
+
+    def opened_by(self, prompt_tail: str, markers: Markers) -> bool:
+        """Whether a prompt ends inside the reasoning. Reads the last few characters of ``prompt_tail`` only."""
+        opening = markers.look(self.opening)
+        return bool(opening) and prompt_tail[-len(opening) - MAX_LEAD :].rstrip().endswith(opening)
+
+
+_THINK = ReasoningFamily("<think>", "</think>")
+
+REASONING_FAMILIES: Mapping[str, ReasoningFamily] = MappingProxyType(
     {
-        "none": lambda opened: NoReasoning(),
-        "think": ThinkTags,
-        "qwen3": ThinkTags,  # the name that SGLang and slime use
+        "none": ReasoningFamily(),
+        "think": _THINK,
+        "qwen3": _THINK,  # the name that SGLang and slime use
     }
 )
-"""By name; each takes ``opened``: whether the prompt ends inside the reasoning."""
 
 
-def require_reasoning_parser(name: str) -> Callable[[bool], ReasoningParser]:
+def require_reasoning_family(name: str) -> ReasoningFamily:
     """Raises: UnknownParser."""
-    if name not in REASONING_PARSERS:
-        raise UnknownParser("reasoning", name, REASONING_PARSERS)
-    return REASONING_PARSERS[name]
-
-
-def opens_reasoning(prompt_text: str) -> bool:
-    """Whether a rendered prompt ends inside the reasoning. Reads its last few characters only."""
-    return prompt_text[-len(OPEN) - MAX_LEAD :].rstrip().endswith(OPEN)
+    if name not in REASONING_FAMILIES:
+        raise UnknownParser("reasoning", name, REASONING_FAMILIES)
+    return REASONING_FAMILIES[name]

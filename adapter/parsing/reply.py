@@ -1,14 +1,16 @@
 """A reply's text taken apart: reasoning first, tool calls in what is left, and the whole reply collected from the same events.
 
-The streamed and the whole reply come from one list of events, so they cannot differ.
+The streamed and the whole reply come from one list of events, so they cannot differ. Stand-ins of markers that were no structure
+become text here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from adapter.parsing.base import ReasoningParser, ToolParser
-from adapter.parsing.reasoning import require_reasoning_parser
+from adapter.parsing.base import ReasoningParser, ReplyContext, ReplyParser, ToolParser
+from adapter.parsing.reasoning import ReasoningFamily, require_reasoning_family
+from adapter.parsing.tools.family import ToolFamily, WholeReplyFamily
 from adapter.parsing.tools.registry import require_tool_family
 from adapter.types import (
     ParsedModelOutput,
@@ -26,9 +28,16 @@ from adapter.types import (
 class ReplyText:
     """Text in, merged events out; ``output`` is what they amount to."""
 
-    def __init__(self, tools: ToolParser, reasoning: ReasoningParser) -> None:
-        self._tools = tools
-        self._reasoning = reasoning
+    def __init__(self, tools: ToolFamily | WholeReplyFamily, reasoning: ReasoningFamily, context: ReplyContext) -> None:
+        self._spelled = context.markers.spelled
+        self._reasoning: ReasoningParser
+        if isinstance(tools, WholeReplyFamily):
+            whole = tools.parser(context)
+            self._tools: ToolParser = whole
+            self._reasoning = _LeftToParser(whole)
+        else:
+            self._tools = tools.parser(context)
+            self._reasoning = reasoning.parser(context)
         self._reasoning_text: list[str] = []
         self._text: list[str] = []
         self._uses: list[ToolUse] = []
@@ -73,7 +82,7 @@ class ReplyText:
         return parsed
 
     def _collect(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
-        events = merged(events)
+        events = [self._shown(event) for event in merged(events)]
         for event in events:
             match event:
                 case ReasoningDelta(text):
@@ -87,6 +96,36 @@ class ReplyText:
         if events:
             self._last = events[-1]
         return events
+
+    def _shown(self, event: ReplyEvent) -> ReplyEvent:
+        match event:
+            case ReasoningDelta(text):
+                return ReasoningDelta(self._spelled(text))
+            case TextDelta(text):
+                return TextDelta(self._spelled(text))
+            case _:
+                return event
+
+
+class _LeftToParser:
+    """Stands where the reasoning parser does, for a parser that reads the reasoning itself: all goes on to it."""
+
+    def __init__(self, parser: ReplyParser) -> None:
+        self._parser = parser
+
+    @property
+    def inside(self) -> bool:
+        return self._parser.inside
+
+    @property
+    def settled(self) -> bool:
+        return self._parser.settled
+
+    def feed(self, text: str) -> list[ReasoningDelta | TextDelta]:
+        return [TextDelta(text)] if text else []
+
+    def finish(self) -> list[ReasoningDelta | TextDelta]:
+        return []
 
 
 def merged(events: Sequence[ReplyEvent]) -> list[ReplyEvent]:
@@ -128,11 +167,11 @@ def parse_model_output(
 ) -> ParsedModelOutput:
     """A whole reply's decoded text, through the parsers that streamed replies go through. No name means ``none``.
 
-    Text has no end token to take away: what ``raw_output`` ends in is part of the reply. Raises: UnknownParser.
+    Text has no tokens: what spells a marker is one, and there is no end token to take away. Raises: UnknownParser.
     """
-    tools = require_tool_family(tool_parser_name or "none").parser(tools_schema or ())
-    reasoning = require_reasoning_parser(reasoning_parser_name or "none")(reasoning_opened)
-    reply = ReplyText(tools, reasoning)
+    tools = require_tool_family(tool_parser_name or "none")
+    reasoning = require_reasoning_family(reasoning_parser_name or "none")
+    reply = ReplyText(tools, reasoning, ReplyContext(tools_schema or (), reasoning_opened=reasoning_opened))
     reply.feed(raw_output)
     reply.finish()
     return reply.output()

@@ -5,7 +5,8 @@ All strings are searched at once, one step per character (Aho and Corasick 1975,
 longest end of the text so far that begins a stop string, which is also exactly what must be held back.
 
 The match that ends first wins, and of those the one that began first; that makes it the same however the text is cut. Stop strings
-apply to all of the reply's text as decoded: reasoning, visible text and tool-call markup.
+apply to all of the reply's text as decoded: reasoning, visible text and tool-call markup. A stand-in (``adapter.parsing.markers``)
+counts as the text that it stands for; it is passed on whole, or as the part of its text that comes before a match.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from adapter.parsing.markers import Markers
+
+_NO_MARKERS = Markers()
+
 
 class StopStrings:
     """Passes text on until a stop string is complete. ``hit`` is then that string; it and what follows are not passed on."""
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], markers: Markers = _NO_MARKERS) -> None:
         self.hit: str | None = None
+        self._spelled = markers.spelled
         self._trie = _Trie(stops) if any(stops) else None
         self._node = 0
         self._held = ""
@@ -32,17 +38,36 @@ class StopStrings:
     def _search(self, trie: _Trie, text: str) -> str:
         buffer = self._held + text
         node = self._node
-        for at, char in enumerate(text, len(self._held)):
-            node = trie.step(node, char)
-            stop = trie.matched[node]
-            if stop is not None:
-                self.hit = stop
-                self._held = ""
-                return buffer[: at + 1 - len(stop)]
+        for at, unit in enumerate(text, len(self._held)):
+            for end, char in enumerate(self._spelled(unit), 1):
+                node = trie.step(node, char)
+                stop = trie.matched[node]
+                if stop is not None:
+                    self.hit = stop
+                    self._held = ""
+                    return self._before(buffer[:at], self._spelled(unit)[:end], len(stop))
         self._node = node
-        free = len(buffer) - trie.depth[node]
+        free = self._begin(buffer, trie.depth[node])
         self._held = buffer[free:]
         return buffer[:free]
+
+    def _before(self, units: str, last: str, length: int) -> str:
+        """What comes before a match of ``length`` characters that ends with ``last``, the part of a unit behind ``units``."""
+        if length <= len(last):
+            return units + last[: len(last) - length]
+        length -= len(last)
+        begin = self._begin(units, length)
+        matched = self._spelled(units[begin:])
+        return units[:begin] + matched[: len(matched) - length]
+
+    def _begin(self, units: str, length: int) -> int:
+        """Where the unit stands in which the last ``length`` characters of the text that ``units`` spell begin."""
+        begin = max(0, len(units) - length)
+        surplus = len(self._spelled(units[begin:])) - length
+        while surplus > 0 and surplus >= len(self._spelled(units[begin])):
+            surplus -= len(self._spelled(units[begin]))
+            begin += 1
+        return begin
 
     def finish(self) -> str:
         """The text still held back."""

@@ -23,28 +23,31 @@ Tolerated, since the meaning is plain: any order of members, further members, no
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any
 
 import orjson
 
 from adapter.jsontext import read_json
-from adapter.parsing.base import BLANK, held_suffix
+from adapter.parsing.base import BLANK, ReplyContext, held_suffix
 from adapter.parsing.json_scanner import JsonScanner, parse_json
-from adapter.parsing.tools.tagged import CLOSE, OPEN, BlockState, TaggedCalls
+from adapter.parsing.markers import Markers
+from adapter.parsing.tools.family import ToolFamily
+from adapter.parsing.tools.tagged import CLOSE, OPEN, TAGS, BlockState, TaggedCalls
 from adapter.parsing.tools.xml import xml_block
-from adapter.types import ReplyEvent, Tool, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolUse
+from adapter.types import ReplyEvent, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolUse
 
 SURPLUS = "}]"
 """Brackets after the end of the JSON: a frequent slip of models."""
 
-_TAG = re.compile(f"{OPEN}|{CLOSE}")
+
+def hermes_calls(context: ReplyContext) -> TaggedCalls:
+    """A parser for one reply."""
+    markers = context.markers
+    return TaggedCalls(markers, {"{": lambda: JsonCall(markers), "<": xml_block(context)})
 
 
-def hermes_calls(tools: Sequence[Tool]) -> TaggedCalls:
-    """A parser for one reply to a request with ``tools``."""
-    return TaggedCalls({"{": JsonCall, "<": xml_block(tools)})
+HERMES = ToolFamily(hermes_calls, markers=TAGS)
 
 
 class _At(Enum):
@@ -74,8 +77,11 @@ _MOVES = {
 class JsonCall:
     """One call, a ``CallBlock``."""
 
-    def __init__(self) -> None:
+    def __init__(self, markers: Markers) -> None:
         self.state = BlockState.RUNNING
+        self._markers = markers
+        self._opening = markers.look(OPEN)
+        self._closing = markers.look(CLOSE)
         self.literal = ""
         self.rest = ""
         self.ill_formed = False
@@ -139,7 +145,7 @@ class JsonCall:
         return word[1:]
 
     def _begin_scan(self, first: str) -> JsonScanner:
-        self._scanner = JsonScanner()
+        self._scanner = JsonScanner(self._markers)
         is_arguments = self._at is _At.VALUE and self._key == "arguments"
         self._in_arguments = is_arguments and first == "{" and not self._call.has_arguments
         return self._scanner
@@ -192,17 +198,17 @@ class JsonCall:
     def _after(self, text: str) -> str:
         word = text.lstrip(BLANK + SURPLUS)
         self.ill_formed |= bool(text[: len(text) - len(word)].strip(BLANK))
-        if CLOSE.startswith(word) and word != CLOSE:
+        if self._closing.startswith(word) and word != self._closing:
             self._held = word
             return ""
-        return self._close(word.removeprefix(CLOSE))
+        return self._close(word.removeprefix(self._closing))
 
     def _skip(self, text: str) -> str:
-        tag = _TAG.search(text)
+        tag = re.search(f"{self._opening}|{self._closing}", text)
         if tag is None:
-            self._held = text[len(text) - held_suffix(text, OPEN, CLOSE) :]
+            self._held = text[len(text) - held_suffix(text, self._opening, self._closing) :]
             return ""
-        return self._close(text[tag.start() :].removeprefix(CLOSE))
+        return self._close(text[tag.start() :].removeprefix(self._closing))
 
     def _close(self, rest: str) -> str:
         self.state = BlockState.CLOSED

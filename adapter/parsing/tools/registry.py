@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import MappingProxyType
 
-from adapter.parsing.base import ToolParser, UnknownParser
-from adapter.parsing.tools.hermes import hermes_calls
-from adapter.parsing.tools.xml import xml_calls
-from adapter.types import Tool
-
-
-@dataclass(frozen=True, slots=True)
-class ToolFamily:
-    """``parser`` makes the parser of one reply to a request with these tools."""
-
-    parser: Callable[[Sequence[Tool]], ToolParser]
-    shows_end_token: bool = False
-    """The text is passed on exactly as decoded, the token that ended the reply included."""
-
+from adapter.parsing.base import UnknownParser
+from adapter.parsing.tools.family import ToolFamily
+from adapter.parsing.tools.hermes import HERMES
+from adapter.parsing.tools.xml import XML, XML_FALLBACK
 
 TOOL_FAMILIES: Mapping[str, ToolFamily] = MappingProxyType(
     {
-        "none": ToolFamily(xml_calls, shows_end_token=True),
-        "xml": ToolFamily(xml_calls),
-        "hermes": ToolFamily(hermes_calls),
-        "qwen3_coder": ToolFamily(xml_calls),  # this and the next are the names that SGLang and slime use
-        "qwen25": ToolFamily(hermes_calls),
+        "none": XML_FALLBACK,
+        "xml": XML,
+        "hermes": HERMES,
+        "qwen3_coder": XML,  # this and the next are the names that SGLang and slime use
+        "qwen25": HERMES,
     }
 )
 

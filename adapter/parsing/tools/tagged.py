@@ -12,10 +12,12 @@ from enum import Enum, auto
 from typing import Protocol
 
 from adapter.parsing.base import BLANK, held_suffix
+from adapter.parsing.markers import Markers
 from adapter.types import ReplyEvent, TextDelta
 
 OPEN = "<tool_call>"
 CLOSE = "</tool_call>"
+TAGS = (OPEN, CLOSE)
 MAX_LEAD = 64
 """White space between the tag and the block, in characters."""
 PIECE = 256
@@ -48,8 +50,9 @@ class CallBlock(Protocol):
 class TaggedCalls:
     """See the module. ``blocks``: first character inside -> a new block."""
 
-    def __init__(self, blocks: Mapping[str, Callable[[], CallBlock]]) -> None:
+    def __init__(self, markers: Markers, blocks: Mapping[str, Callable[[], CallBlock]]) -> None:
         self.ill_formed = False
+        self._tag = markers.look(OPEN)
         self._blocks = blocks
         self._block: CallBlock | None = None
         self._held = ""
@@ -88,15 +91,15 @@ class TaggedCalls:
     # when the rest is held, because only the next character can tell.
 
     def _text(self, text: str, events: list[ReplyEvent]) -> str:
-        before, tag, rest = text.partition(OPEN)
+        before, tag, rest = text.partition(self._tag)
         if not tag:
-            kept = len(text) - held_suffix(text, OPEN, "\n" + OPEN)
+            kept = len(text) - held_suffix(text, self._tag, "\n" + self._tag)
             self._show(text[:kept], events)
             self._held = text[kept:]
             return ""
         newline = "\n" if before.endswith("\n") else ""
         self._show(before.removesuffix("\n"), events)
-        self._open(newline + OPEN)
+        self._open(newline + self._tag)
         return rest
 
     def _open(self, opening: str) -> None:
@@ -143,14 +146,14 @@ class TaggedCalls:
         word = text.lstrip(BLANK)
         if len(word) < len(text):
             self._space.append(text[: len(text) - len(word)])
-        if OPEN.startswith(word) and word != OPEN:
+        if self._tag.startswith(word) and word != self._tag:
             self._held = word
             return ""
         space = "".join(self._space)
         self._space.clear()
-        if word.startswith(OPEN):
-            self._open(space + OPEN)
-            return word.removeprefix(OPEN)
+        if word.startswith(self._tag):
+            self._open(space + self._tag)
+            return word.removeprefix(self._tag)
         self._show(space, events)
         self._step = self._text
         return word

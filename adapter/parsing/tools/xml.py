@@ -13,15 +13,17 @@ closing tag was left out and the markup isn't whole. The closing ``</tool_call>`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-from adapter.parsing.base import BLANK
+from adapter.parsing.base import BLANK, ReplyContext
+from adapter.parsing.markers import Markers
+from adapter.parsing.tools.family import ToolFamily
 from adapter.parsing.tools.schema import ToolTypes
-from adapter.parsing.tools.tagged import CLOSE, BlockState, TaggedCalls
-from adapter.types import ReplyEvent, Tool, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolUse
+from adapter.parsing.tools.tagged import CLOSE, TAGS, BlockState, TaggedCalls
+from adapter.types import ReplyEvent, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolUse
 
 FUNCTION = "<function="
 END_FUNCTION = "</function>"
@@ -32,27 +34,34 @@ MAX_NAME = 256
 MAX_BLANK = 16
 """White space between the closing tags of function and call, in characters, where that tells a value without end."""
 
-_NAME = re.compile(rf"([^<>\n]{{1,{MAX_NAME}}})>")
-_NAME_BEGUN = re.compile(rf"[^<>\n]{{0,{MAX_NAME}}}")
-_VALUE_END = re.compile(rf"{END_PARAMETER}|{PARAMETER}|{END_FUNCTION}[{BLANK}]{{0,{MAX_BLANK}}}{CLOSE}")
+_NAME = re.compile(rf"([^<>\n\ud800-\udfff]{{1,{MAX_NAME}}})>")
+_NAME_BEGUN = re.compile(rf"[^<>\n\ud800-\udfff]{{0,{MAX_NAME}}}")
 _LONGEST_VALUE_END = len(END_FUNCTION) + MAX_BLANK + len(CLOSE)
 
 
-def xml_calls(tools: Sequence[Tool]) -> TaggedCalls:
-    """A parser for one reply to a request with ``tools``."""
-    return TaggedCalls({"<": xml_block(tools)})
+def xml_calls(context: ReplyContext) -> TaggedCalls:
+    """A parser for one reply."""
+    return TaggedCalls(context.markers, {"<": xml_block(context)})
 
 
-def xml_block(tools: Sequence[Tool]) -> Callable[[], XmlCall]:
-    types = ToolTypes.of(tools)
-    return lambda: XmlCall(types)
+XML = ToolFamily(xml_calls, markers=TAGS)
+XML_FALLBACK = ToolFamily(xml_calls, markers=TAGS, shows_end_token=True)
+
+
+def xml_block(context: ReplyContext) -> Callable[[], XmlCall]:
+    types = ToolTypes.of(context.tools)
+    return lambda: XmlCall(types, context.markers)
 
 
 class XmlCall:
     """One call, a ``CallBlock``."""
 
-    def __init__(self, tools: ToolTypes) -> None:
+    def __init__(self, tools: ToolTypes, markers: Markers) -> None:
         self.state = BlockState.RUNNING
+        self._spelled = markers.spelled
+        self._closing = markers.look(CLOSE)
+        end_of_call = rf"{END_FUNCTION}[{BLANK}]{{0,{MAX_BLANK}}}{self._closing}"
+        self._value_end = re.compile(f"{END_PARAMETER}|{PARAMETER}|{end_of_call}")
         self.literal = ""
         self.rest = ""
         self.ill_formed = False
@@ -74,7 +83,7 @@ class XmlCall:
         return []
 
     def finish(self) -> list[ReplyEvent]:
-        if self._step == self._tail and CLOSE.startswith(self._held):
+        if self._step == self._tail and self._closing.startswith(self._held):
             self.state = BlockState.CLOSED
             return self._events()
         self._refuse(self._held)
@@ -111,7 +120,7 @@ class XmlCall:
         return self._take(text, text[len(name) + 1 :])
 
     def _parameter_value(self, text: str) -> str:
-        end = _VALUE_END.search(text)
+        end = self._value_end.search(text)
         if end is None:
             kept = max(0, len(text) - _LONGEST_VALUE_END)
             self._value.append(text[:kept])
@@ -127,18 +136,18 @@ class XmlCall:
         text = "".join(self._value)
         self._value.clear()
         self._taken += [text, END_PARAMETER]
-        trimmed = text.removeprefix("\n").removesuffix("\n")
+        trimmed = self._spelled(text.removeprefix("\n").removesuffix("\n"))
         self._input[self._key] = self._tools.value(self._name, self._key, trimmed)
         self._step = self._body
 
     def _tail(self, text: str) -> str:
         word = text.lstrip(BLANK)
-        if word.startswith(CLOSE):
+        if word.startswith(self._closing):
             self.state = BlockState.CLOSED
-            self.rest = word.removeprefix(CLOSE)
+            self.rest = word.removeprefix(self._closing)
             return ""
         self._take(text, word)
-        if CLOSE.startswith(word):
+        if self._closing.startswith(word):
             self._held = word
             return ""
         return self._refuse(word)

@@ -7,7 +7,8 @@ from typing import Any
 
 import orjson
 
-from adapter.parsing.reasoning import require_reasoning_parser
+from adapter.parsing.base import ReplyContext
+from adapter.parsing.reasoning import require_reasoning_family
 from adapter.parsing.reply import ReplyText, merged
 from adapter.parsing.tools.registry import require_tool_family
 from adapter.types import (
@@ -36,7 +37,8 @@ def run(
     pieces: Sequence[str], tool_parser: str, reasoning_parser: str = "none", tools: Sequence[Tool] = (LOOKUP, READ_FILE)
 ) -> tuple[list[ReplyEvent], ParsedModelOutput]:
     """All events of a reply, adjacent deltas joined, and the whole."""
-    reply = ReplyText(require_tool_family(tool_parser).parser(tools), require_reasoning_parser(reasoning_parser)(False))
+    family = require_tool_family(tool_parser)
+    reply = ReplyText(family, require_reasoning_family(reasoning_parser), ReplyContext(tools))
     batches = [reply.feed(piece) for piece in pieces] + [reply.finish()]
     for batch in batches:
         assert batch == merged(batch)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter.parsing.base import ReplyContext
 from adapter.parsing.tools.hermes import hermes_calls
 from adapter.types import ParsedModelOutput, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart, ToolUse
 from tests.adapter.parsing.replies import events_and_output, parsed, run
@@ -178,7 +179,7 @@ def test_the_xml_format_inside_hermes() -> None:
 
 
 def test_each_piece_gives_what_it_settles() -> None:
-    parser = hermes_calls(())
+    parser = hermes_calls(ReplyContext())
     seen = [
         parser.feed(piece)
         for piece in ("A\n", '<tool_call>{"name": "f", "arguments": ', '{"p', '": "b', 'c"', "}", "}", "</tool_call>")

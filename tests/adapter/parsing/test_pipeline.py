@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from adapter.parsing import (
+    Markers,
     ParserChoice,
     Pipeline,
     PipelineOptions,
@@ -182,11 +183,11 @@ def test_a_delta_of_one_feed_is_one_event(qwen: Tokenizer) -> None:
 
 def test_options_for_a_reply_look_at_the_prompt() -> None:
     parsers = ParserChoice("hermes", "think")
-    options = PipelineOptions.for_reply(
-        parsers, prompt_text="...assistant\n<think>\n", end_ids=(7,), stop=("x",), tools=(LOOKUP,)
-    )
-    assert options == PipelineOptions("hermes", "think", True, (7,), ("x",), (LOOKUP,))
-    assert not PipelineOptions.for_reply(parsers, prompt_text="...assistant\n").reasoning_opened
+    tail = "...assistant\n<think>\n"
+    markers = Markers()
+    options = PipelineOptions.for_reply(parsers, markers, prompt_tail=tail, end_ids=(7,), stop=("x",), tools=(LOOKUP,))
+    assert options == PipelineOptions("hermes", "think", True, (7,), ("x",), (LOOKUP,), tail, markers)
+    assert not PipelineOptions.for_reply(parsers, markers, prompt_tail="...assistant\n").reasoning_opened
 
 
 @pytest.mark.parametrize("options", [{"tool_parser": "x"}, {"reasoning_parser": "x"}])

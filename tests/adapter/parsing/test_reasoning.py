@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.parsing.base import UnknownParser
-from adapter.parsing.reasoning import MAX_LEAD, REASONING_PARSERS, opens_reasoning, require_reasoning_parser
+from adapter.parsing import Markers
+from adapter.parsing.base import ReplyContext, UnknownParser
+from adapter.parsing.reasoning import MAX_LEAD, REASONING_FAMILIES, require_reasoning_family
 from adapter.types import ReasoningDelta, TextDelta
 from tests.support.feeding import assert_linear, same_however_fed
 
 
 def through(pieces: list[str], opened: bool = False, name: str = "think") -> tuple[str, str]:
     """(reasoning, text); all reasoning comes before all text."""
-    parser = require_reasoning_parser(name)(opened)
+    parser = require_reasoning_family(name).parser(ReplyContext(reasoning_opened=opened))
     events = [event for piece in pieces for event in parser.feed(piece)] + parser.finish()
     kinds = [type(event) for event in events]
     assert kinds == sorted(kinds, key=[ReasoningDelta, TextDelta].index)
@@ -98,13 +99,13 @@ def test_the_definition(output: str, opened: bool, seed: int) -> None:
 
 
 def test_reasoning_streams_while_it_is_written() -> None:
-    parser = require_reasoning_parser("think")(False)
+    parser = require_reasoning_family("think").parser(ReplyContext())
     seen = [parser.feed(piece) for piece in ("<think>", "a", "b", "</", "think>", "c")]
     assert seen == [[], [ReasoningDelta("a")], [ReasoningDelta("b")], [], [], [TextDelta("c")]]
 
 
 def test_inside_and_settled_follow_the_tags() -> None:
-    parser = require_reasoning_parser("think")(False)
+    parser = require_reasoning_family("think").parser(ReplyContext())
     states = [
         (parser.feed(piece), parser.inside, parser.settled)[1:] for piece in ("<think>", "a", "</think>", "\n", "b")
     ]
@@ -128,10 +129,18 @@ def test_cost_is_linear(unit: str) -> None:
     ],
 )
 def test_whether_the_prompt_opens_it(prompt: str, opened: bool) -> None:
-    assert opens_reasoning(prompt) is opened
+    assert require_reasoning_family("think").opened_by(prompt, Markers()) is opened
+    assert not require_reasoning_family("none").opened_by(prompt, Markers())
+
+
+def test_only_the_token_opens_it_where_there_is_one() -> None:
+    markers = Markers({"<think>": 7, "</think>": 8})
+    think = require_reasoning_family("think")
+    assert think.opened_by("assistant\n" + markers.look("<think>") + "\n", markers)
+    assert not think.opened_by("assistant\n<think>\n", markers)
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UnknownParser, match="unknown reasoning parser 'thunk'") as caught:
-        require_reasoning_parser("thunk")
-    assert all(name in str(caught.value) for name in REASONING_PARSERS)
+        require_reasoning_family("thunk")
+    assert all(name in str(caught.value) for name in REASONING_FAMILIES)

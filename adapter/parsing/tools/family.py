@@ -1,0 +1,32 @@
+"""What the pipeline has to know of a family of tool-call formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from adapter.parsing.base import ReplyContext, ReplyParser, ToolParser
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFamily:
+    """A family whose replies have visible text and calls, perhaps behind reasoning that another parser takes away."""
+
+    parser: Callable[[ReplyContext], ToolParser]
+    """Makes the parser of one reply."""
+    markers: tuple[str, ...] = ()
+    """All structure tokens of the format. Where the vocabulary has one, the parser is given its stand-in. A token that ends replies
+    and is listed here is given to the parser too."""
+    shows_end_token: bool = False
+    """The text is passed on exactly as decoded, the token that ended the reply included."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeReplyFamily:
+    """A family whose parser reads the reasoning too; no reasoning parser runs, whatever is configured."""
+
+    parser: Callable[[ReplyContext], ReplyParser]
+    markers: tuple[str, ...] = ()
+    """As in ``ToolFamily``."""
+    shows_end_token: bool = False
+    """As in ``ToolFamily``."""
