@@ -1,6 +1,7 @@
 """The arguments of a call in the history, as OpenAI's protocols write them: a JSON text.
 
-Arguments that are no JSON object are kept as ``{"_raw_arguments": text}``: the model wrote that call, so the conversation must go on.
+Arguments that are no JSON object are kept as ``{"_raw_arguments": text}``: the model wrote that call, so the conversation must go
+on.
 """
 
 from __future__ import annotations
