@@ -38,7 +38,7 @@ from adapter.trajectory.heads import Head
 from adapter.trajectory.ledger import DropReason, Ledger
 from adapter.trajectory.manager import TrajectoryManager
 from adapter.trajectory.node import Author, Node
-from adapter.trajectory.plan import Plan, Recut
+from adapter.trajectory.plan import OpenEnded, Plan, Recut
 from adapter.trajectory.reasons import Difference, Finding, Reason
 from adapter.trajectory.rewards import REWARD_FIELDS, RewardSpec
 from adapter.trajectory.samples import Sample
@@ -62,6 +62,7 @@ __all__ = [
     "LedgerMismatch",
     "Node",
     "PathEntry",
+    "OpenEnded",
     "Plan",
     "PromptMismatch",
     "Reason",

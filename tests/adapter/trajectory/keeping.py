@@ -6,6 +6,7 @@ Messages     ``a30.31`` is a text of two tokens, ``3 30 31 5``. ``c30`` is a rep
              ``a30``. A word may carry changes and a handle: ``a30:pad``, ``c30:keys#2`` (the handle of the second turn started).
 Heads        ``T2 | s10 u20 -> a30``: the head that renders to ``92`` before everything else. Without it, nothing does.
 Turns        ``-> a30`` commits. ``-x a30.31`` is cut off: the client was given that much and nothing is committed.
+Beginnings   ``u20 +a30 -> a30.31``: the reply goes on from ``a30``; what is sampled is the rest.
 
 A played turn is rendered as its plan asks for, so a case also shows that the plan is consistent.
 """
@@ -62,8 +63,8 @@ CHANGES: dict[str, Change] = {
 
 
 def keep_message(word: str) -> Message:
-    """``a30:pad`` as a message; a handle is left out."""
-    text, *changes = word.partition("#")[0].split(":")
+    """``a30:pad`` as a message; a handle is left out, and so is the sign of a beginning."""
+    text, *changes = word.removeprefix("+").partition("#")[0].split(":")
     if text[0] == "c":
         arguments = {"path": text, "n": 1, "big": 2**53 + 1}
         call = {"type": "function", "function": {"name": f"f{text[1:]}", "arguments": arguments}}
@@ -77,7 +78,7 @@ def keep_message(word: str) -> Message:
 
 def keep_ids(word: str) -> list[int]:
     """What a message renders to, its opening token left out."""
-    text = re.split("[:#]", word)[0]
+    text = re.split("[:#]", word.removeprefix("+"))[0]
     return [int(number) for number in text[1:].split(".")]
 
 
@@ -99,13 +100,17 @@ def render_suffix(plan: Plan, words: list[str]) -> tuple[list[int], tuple[Scaffo
     return ids, (opener,) if closed else (ScaffoldSpan(0, 1, ScaffoldKind.CLOSE), opener)
 
 
+def open_ended(turn: Generation) -> bool:
+    return not turn.output.size or bool(turn.output[-1] != END)
+
+
 def recut(turn: Generation, message: Message) -> int | None:
     """Every number of the text is one token; nothing else is a boundary."""
     if message.get("tool_calls"):
         return 1
     pieces = message["content"].strip()[1:].split(".")
-    known = [str(token) for token in turn.output.tolist()]
-    return len(pieces) if known[: len(pieces)] == pieces else None
+    known = [str(token) for token in turn.ids()[turn.prompt_len - turn.replied :].tolist()]
+    return len(pieces) - turn.replied if known[: len(pieces)] == pieces else None
 
 
 _TURN = re.compile(r"(?:T(?P<head>\d) \| )?(?P<words>[^>]+?) -(?P<how>[>x]) (?P<response>[^ ]+)(?: !(?P<finish>\w+))?")
@@ -139,6 +144,7 @@ class Player:
             head=Head.of([{"name": head}] if head else ()),
             refs=[{int(word.partition("#")[2])} if "#" in word else set() for word in words],
             recut=recut,
+            continues=open_ended if words[-1].startswith("+") else None,
         )
 
     def answer(
@@ -148,11 +154,14 @@ class Player:
         self.started += 1
         words = text.split()
         opening = ([90 + int(head)] if head else []) + render_words(words[: len(plan.opening)]) if plan.opening else []
-        suffix, scaffold = render_suffix(plan, words) if plan.previous else ([], ())
-        prompt = [*opening, *plan.known_ids().tolist(), *suffix]
-        output = keep_ids(response) + ([] if cut or finish == "length" else [END])
+        goes_on, begun = plan.goes_on, [] if plan.beginning is None else keep_ids(words[-1])
+        history = words[: len(plan.history)]
+        suffix, scaffold = render_suffix(plan, history) if plan.previous and not goes_on else ([], ())
+        prompt = [*opening, *plan.known_ids().tolist(), *suffix, *begun]
+        replied = len(begun) if goes_on is None else goes_on.replied + goes_on.output.size
+        output = keep_ids(response)[replied:] + ([] if cut or finish == "length" else [END])
         log_probs = [token_log_prob(token) for token in output]
-        record = TurnRecord(prompt, output, log_probs, finish, scaffold=scaffold)
+        record = TurnRecord(prompt, output, log_probs, finish, scaffold=scaffold, replied=replied)
         self.plans.append(plan)
         self.prompts.append(prompt)
         told = {"number": self.started, "opening_tokens": len(opening) if plan.previous and opening else 0}
