@@ -23,10 +23,10 @@ CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3)
 # Exit status 0 if the interpreter can make the environment: the version, and what Debian packs apart (venv).
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 
-.PHONY: help venv demo up test check format clean
+.PHONY: help venv demo up test test-clients check format clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 	@sed -n 's/^#   /  /p' $(firstword $(MAKEFILE_LIST))
 
 venv: $(INSTALLED) ## Make the virtual environment (the other targets do it when needed)
@@ -39,6 +39,10 @@ up: $(INSTALLED) ## Serve the demo model until Ctrl-C
 
 test: $(INSTALLED) ## Run the tests (ARGS='-k name' for some of them)
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-clients: $(INSTALLED) ## Run the real agent CLIs against the server (1.6 GB from npm, once)
+	@$(BIN)/python -m tests.clients.install >/dev/null
+	@$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
 
 check: $(INSTALLED) ## Lint, format, types, direction of imports
 	@$(BIN)/ruff check .

@@ -44,7 +44,7 @@ def check_training(turns: Turns, export: Mapping[str, Any]) -> None:
     trained: dict[Place, list[list[float]]] = {_place(turn): [] for turn in turns.values()}
     for sample in export["samples"]:
         for (prompt, output), log_probs in trained.items():
-            log_probs += _trained_in(sample, prompt, output)
+            log_probs += trained_in(sample, prompt, output)
     for place, log_probs in trained.items():
         sampled = [turn["log_probs"] for turn in turns.values() if _place(turn) == place]
         assert sorted(log_probs) == sorted(sampled), f"{len(sampled)} turns, trained {len(log_probs)} times"
@@ -57,7 +57,7 @@ def _place(turn: Mapping[str, Any]) -> Place:
     return tuple(turn["prompt_ids"]), tuple(turn["output_ids"])
 
 
-def _trained_in(sample: Mapping[str, Any], prompt: tuple[int, ...], output: tuple[int, ...]) -> list[list[float]]:
+def trained_in(sample: Mapping[str, Any], prompt: tuple[int, ...], output: tuple[int, ...]) -> list[list[float]]:
     """The log probs with which a sample trains this output after this prompt; none, if it does not train all of it."""
     if tuple(sample["tokens"][: len(prompt) + len(output)]) != prompt + output:
         return []

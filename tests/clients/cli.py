@@ -1,0 +1,240 @@
+"""The agent CLIs: how each is started without a person, pointed at a server, kept off the internet, and what its tools are called.
+
+``Cli`` is data; ``start`` runs one with an empty home and a folder of its own. Measured with the versions of ``package.json``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.clients.install import client_bin
+from tests.conftest import MARK_VARIABLE
+
+MODEL = "rollserve"
+LIMIT_S = 180.0
+"""Far more than any run takes; reaching it fails the test."""
+
+NO_INTERNET = {"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost"}
+"""Port 9 (discard) is dead everywhere. What the CLIs look up there (updates, telemetry, catalogues) they do without."""
+
+Call = Mapping[str, Any]
+"""A tool call as the model writes it: ``name`` and ``arguments``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """How the CLI's own tools are called. ``agent`` starts a sub-agent with a prompt; None where there is none."""
+
+    write: Callable[[Path, str], Call]
+    run: Callable[[str], Call]
+    read: Callable[[Path], Call]
+    agent: Callable[[str], Call] | None = None
+    no_agent_because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cli:
+    """``command`` and ``resume`` are followed by the prompt. In ``env`` and ``files`` (path under the home -> text), ``{url}`` stands for
+    the server's URL (with ``/s/SID``, if the session is named by it) and ``{key}`` for the API key."""
+
+    name: str
+    protocol: str
+    command: tuple[str, ...]
+    resume: tuple[str, ...]
+    tools: Tools
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one agent lives: ``home`` and ``work`` are its own folders."""
+
+    root: Path
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that ended by itself. ``said`` is its standard output."""
+
+    status: int
+    said: str
+    errors: str
+
+
+async def start(cli: Cli, place: Place, url: str, prompt: str, *, resume: bool = False, key: str = "unused") -> Ended:
+    """Run the CLI to its end. Nothing of it is left when this returns. Raises: TimeoutError, with what it said."""
+    fill = _filler(url, key)
+    for folder in (place.home, place.work):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, text in cli.files.items():
+        file = place.home / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(fill(text))
+    process = await asyncio.create_subprocess_exec(
+        *(cli.resume if resume else cli.command),
+        prompt,
+        cwd=place.work,
+        env=_environment(place.home) | {name: fill(value) for name, value in cli.env.items()},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    return await _ended(process)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> Ended:
+    output: list[bytes] = [b"", b""]
+
+    async def collect(index: int, stream: asyncio.StreamReader) -> None:
+        while piece := await stream.read(65536):
+            output[index] += piece
+
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await asyncio.gather(collect(0, process.stdout), collect(1, process.stderr))
+            status = await process.wait()
+    except TimeoutError as error:
+        raise TimeoutError(f"still running after {LIMIT_S:g} s; it said {output}") from error
+    finally:
+        with suppress(ProcessLookupError):  # its group may outlive it
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    return Ended(status, output[0].decode(errors="replace"), output[1].decode(errors="replace"))
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """Nothing of ours but the path, and the mark by which left-over processes are found."""
+    return {
+        "PATH": f"{client_bin()}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        MARK_VARIABLE: os.environ.get(MARK_VARIABLE, ""),
+        **NO_INTERNET,
+    }
+
+
+def _filler(url: str, key: str) -> Callable[[str], str]:
+    return lambda text: text.replace("{url}", url).replace("{key}", key)
+
+
+def call(name: str, **arguments: Any) -> Call:
+    return {"name": name, "arguments": arguments}
+
+
+_CLAUDE = ("claude", "--dangerously-skip-permissions", "-p")
+CLAUDE_ENV = {
+    "ANTHROPIC_BASE_URL": "{url}",
+    "ANTHROPIC_AUTH_TOKEN": "{key}",
+    "ANTHROPIC_MODEL": MODEL,
+    "ANTHROPIC_DEFAULT_HAIKU_MODEL": MODEL,
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "IS_SANDBOX": "1",
+}
+CLAUDE = Cli(
+    name="claude",
+    protocol="messages",
+    command=_CLAUDE,
+    resume=("claude", "--continue", *_CLAUDE[1:]),
+    env=CLAUDE_ENV,
+    tools=Tools(
+        write=lambda path, content: call("Write", file_path=str(path), content=content),
+        run=lambda command: call("Bash", command=command, description="Run a command"),
+        read=lambda path: call("Read", file_path=str(path)),
+        agent=lambda prompt: call(
+            "Agent", description="Part of the task", prompt=prompt, subagent_type="general-purpose"
+        ),
+    ),
+)
+
+_OPENCODE_TOOLS = Tools(
+    write=lambda path, content: call("write", filePath=str(path), content=content),
+    run=lambda command: call("bash", command=command, description="Run a command"),
+    read=lambda path: call("read", filePath=str(path)),
+    agent=lambda prompt: call("task", description="Part of the task", prompt=prompt, subagent_type="general"),
+)
+
+
+def _opencode(protocol: str, package: str) -> Cli:
+    model = {"limit": {"context": 131072, "output": 8192}}
+    config = {
+        "model": f"server/{MODEL}",
+        "small_model": f"server/{MODEL}",
+        "permission": {"*": "allow"},
+        "provider": {
+            "server": {
+                "npm": package,
+                "options": {"baseURL": "{url}/v1", "apiKey": "{key}"},
+                "models": {MODEL: model},
+            }
+        },
+    }
+    return Cli(
+        name=f"opencode-{protocol}",
+        protocol=protocol,
+        command=("opencode", "run"),
+        resume=("opencode", "run", "--continue"),
+        env={"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"},
+        files={".config/opencode/opencode.json": json.dumps(config)},
+        tools=_OPENCODE_TOOLS,
+    )
+
+
+OPENCODE_CHAT = _opencode("chat", "@ai-sdk/openai-compatible")
+OPENCODE_MESSAGES = _opencode("messages", "@ai-sdk/anthropic")
+
+_QWEN_TOOLS = Tools(
+    write=lambda path, content: call("write_file", file_path=str(path), content=content),
+    run=lambda command: call("run_shell_command", command=command, is_background=False),
+    read=lambda path: call("read_file", file_path=str(path)),
+    agent=lambda prompt: call(
+        "agent", description="Part of the task", prompt=prompt, subagent_type="general-purpose"
+    ),
+)
+
+
+def _qwen(protocol: str, auth: str, env: Mapping[str, str]) -> Cli:
+    return Cli(
+        name=f"qwen-{protocol}",
+        protocol=protocol,
+        command=("qwen", "-y", "-p"),
+        resume=("qwen", "-y", "--continue", "-p"),
+        env=env,
+        files={".qwen/settings.json": json.dumps({"security": {"auth": {"selectedType": auth}}})},
+        tools=_QWEN_TOOLS,
+    )
+
+
+QWEN_CHAT = _qwen(
+    "chat", "openai", {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "{key}", "OPENAI_MODEL": MODEL}
+)
+QWEN_MESSAGES = _qwen(
+    "messages", "anthropic", {"ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_API_KEY": "{key}", "ANTHROPIC_MODEL": MODEL}
+)
+
+CLIS = (CLAUDE, OPENCODE_CHAT, OPENCODE_MESSAGES, QWEN_CHAT, QWEN_MESSAGES)
