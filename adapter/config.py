@@ -87,9 +87,24 @@ class Config:
     first_token_timeout_s: float = setting(600.0, "How long a turn waits for its first token.")
     inactivity_timeout_s: float = setting(120.0, "Longest silence of the engine between two tokens of a reply.")
     first_event_wait_s: float = setting(
-        2.0, "How long a stream's headers wait for the first token, so that early failures are plain errors."
+        0.25, "How long a stream's headers wait for the first token, so that what the engine refuses is a plain error."
     )
-    keepalive_s: float = setting(10.0, "Longest silence towards a streaming client before a sign of life is sent.")
+    keepalive_s: float = setting(10.0, "Silence towards a streaming client after which a sign of life is sent.")
+    stalled_reader_s: float = setting(
+        120.0, "A streaming client that takes no byte for this long, though there are some, loses its connection."
+    )
+    replay_reply_bytes: int = setting(
+        16 * 1024 * 1024, "Events of a running reply or session feed that are kept to be read again; the oldest go."
+    )
+    replay_session_bytes: int = setting(
+        32 * 1024 * 1024, "Events of ended replies that a session keeps to be read again; the oldest replies go."
+    )
+    replay_total_bytes: int = setting(
+        512 * 1024 * 1024, "Events of ended replies that all sessions keep to be read again; the oldest replies go."
+    )
+    replay_keep_s: float = setting(
+        300.0, "How long after its end a reply can be read again, and how long a feed goes on without a follower."
+    )
     log_format: str = setting("text", "`text` or `json`.")
     log_level: str = setting("info", "`debug`, `info`, `warning` or `error`.")
 
@@ -125,6 +140,11 @@ _RANGES: dict[str, tuple[float, float]] = {
     "inactivity_timeout_s": (0.01, 86400),
     "first_event_wait_s": (0, 60),
     "keepalive_s": (0.01, 3600),
+    "stalled_reader_s": (0.01, 86400),
+    "replay_reply_bytes": (1024, 2**40),
+    "replay_session_bytes": (0, 2**40),
+    "replay_total_bytes": (0, 2**40),
+    "replay_keep_s": (0, 86400),
 }
 
 

@@ -1,26 +1,28 @@
-"""A reply as it comes to be: numbered pieces of wire, made by one task, read by any number of connections.
+"""A reply as it comes to be: numbered wire events, made by one task, read by any number of connections.
 
 The task prepares the turn, runs it and appends what goes on the wire; a connection is a cursor. So a client that lost its
-connection can be given the same reply again, and a retry can join a reply that is still running. The life of a reply:
+connection can be given the same reply again, a retry can join a reply that is still running, and an observer can follow one.
+The life of a reply:
 
     PREPARING ──► RUNNING ──► COMMITTED ──► DELIVERED
         │            │
         ├────────────┼──► FAILED       the engine or the request: the error is the answer
-        └────────────┴──► CANCELLED    its last reader left before the commit, or its session is being finished
+        └────────────┴──► CANCELLED    its last reader left before the commit, or it was interrupted, or its session ended
 
-**The same request again** (equal bodies; key order does not matter): while the reply runs, a retry header or the same idempotency
-key joins it, and without one it is a new turn, a sibling (best of n). A reply that was committed but whose last piece was never
-written to a socket is given again. One that was delivered, failed or was cancelled is sampled anew.
+Who reads: ``reader`` for the client that asked (it keeps the reply alive, and nothing that it has not taken is forgotten),
+``observer`` for anybody else. A reply with ``background`` runs on without readers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
+from adapter.buffer import EventBuffer, Reader
 from adapter.errors import AdapterError, Gone
 
 
@@ -31,9 +33,9 @@ class ReplyState(StrEnum):
     """Everything that can be refused is being checked; nothing was asked of the engine."""
     RUNNING = "running"
     COMMITTED = "committed"
-    """The turn is recorded and every piece is there."""
+    """The turn is recorded and every event is there."""
     DELIVERED = "delivered"
-    """The last piece was written to a socket."""
+    """The last event was written to a socket."""
     FAILED = "failed"
     CANCELLED = "cancelled"
 
@@ -50,33 +52,59 @@ TRANSITIONS: Mapping[ReplyState, frozenset[ReplyState]] = {
 
 _OPEN = frozenset({ReplyState.PREPARING, ReplyState.RUNNING})
 
+_SESSION_ENDED = "the session was finished or dropped while this turn was running"
+
 
 class LiveReply:
     """One reply. ``body`` is the parsed request that asked for it, ``key`` the client's idempotency key.
 
-    ``pieces`` are what goes on the wire, in order: the frames of a stream, or one JSON body. ``error`` is set when it failed.
+    ``events`` are what goes on the wire, in order: the frames of a stream, or one JSON body. ``error`` is set when it failed.
     """
 
-    def __init__(self, route: str, body: Mapping[str, Any], key: str | None = None) -> None:
+    def __init__(
+        self,
+        route: str,
+        body: Mapping[str, Any],
+        key: str | None = None,
+        *,
+        background: bool = False,
+        keep_bytes: int | None = None,
+    ) -> None:
         self.route = route
-        self.body = body
+        self.body: Mapping[str, Any] | None = body
+        """None once the same request could not be given this reply any more."""
         self.key = key
+        self.background = background
+        self.number = 0
+        """Its number in its session, counted from 1; given by ``ReplyBook.add``."""
+        self.wire_id: str | None = None
+        """The id that the reply has in its protocol, for routes that name it by that."""
         self.state = ReplyState.PREPARING
         self.headers: dict[str, str] = {}
         """For the response, known once the turn is prepared."""
         self.keepalive = b""
         """What a connection writes while there is nothing to write."""
-        self.pieces: list[bytes] = []
+        self.events = EventBuffer(keep_bytes)
         self.error: AdapterError | None = None
+        self.ended_at: float | None = None
+        """By ``time.monotonic``."""
+        self.on_end: Callable[[LiveReply], None] | None = None
+        """Called once, when no more will come."""
         self._render_error: Callable[[AdapterError], bytes] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._cancelled_by: AdapterError | None = None
+        self._pieces = 0
         self._readers = 0
-        self._waiting: set[asyncio.Future[None]] = set()
 
     @property
     def open(self) -> bool:
         """Whether more may come."""
         return self.state in _OPEN
+
+    @property
+    def answered(self) -> bool:
+        """Whether more is there than the first piece, the start of a stream: what the engine said."""
+        return self._pieces > 1
 
     def start(self, make: Callable[[LiveReply], Coroutine[Any, Any, None]]) -> None:
         """Run ``make(self)`` in a task of its own. It calls ``begin``, ``append`` and ``commit``; what it raises is the answer."""
@@ -86,12 +114,11 @@ class LiveReply:
         try:
             await make(self)
         except asyncio.CancelledError:
-            # The readers of a turn that was cut short by the end of its session are told; other cancelled turns have none.
-            self.error = Gone("the session was finished or dropped while this turn was running")
-            self._move(ReplyState.CANCELLED)
+            # Readers of a turn that was cut short are told; a turn that was cancelled because they left has none.
+            if self.open:
+                self._fail(self._cancelled_by or Gone(_SESSION_ENDED), ReplyState.CANCELLED)
         except AdapterError as error:
-            self.error = error
-            self._move(ReplyState.FAILED)
+            self._fail(error, ReplyState.FAILED)
 
     def begin(
         self,
@@ -107,84 +134,73 @@ class LiveReply:
         self._move(ReplyState.RUNNING)
 
     def append(self, piece: bytes) -> None:
+        """Whole events only."""
         if piece:
-            self.pieces.append(piece)
-            self._wake()
+            self._pieces += 1
+            self.events.append(piece)
 
     def commit(self, piece: bytes) -> None:
         """The turn is recorded; ``piece`` makes the reply complete."""
-        self.pieces.append(piece)
+        self.append(piece)
         self._move(ReplyState.COMMITTED)
 
-    def error_piece(self) -> bytes:
-        """The error as the last piece of a stream that failed after its headers."""
-        return b"" if self.error is None or self._render_error is None else self._render_error(self.error)
+    def error_event(self, error: AdapterError) -> bytes:
+        """``error`` as the event that ends a stream early; nothing where the reply is no stream."""
+        return b"" if self._render_error is None else self._render_error(error)
 
     def delivered(self) -> None:
-        """A reader has written the last piece to its socket."""
+        """A reader has written the last event to its socket."""
         self._move(ReplyState.DELIVERED)
 
+    async def interrupt(self, error: AdapterError) -> bool:
+        """Stop making it, with ``error`` as the answer; what was sampled is kept aside. False if it was not open."""
+        if not self.open or self._task is None:
+            return False
+        self._cancelled_by = error
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        return self.state is ReplyState.CANCELLED
+
     @contextmanager
-    def reader(self) -> Iterator[None]:
-        """Hold the reply open. When the last reader of an open reply leaves, the turn is cancelled: nobody wants it."""
+    def reader(self) -> Iterator[Reader]:
+        """Read from the beginning and hold the reply open: when the last reader of an open reply leaves, nobody wants it."""
         self._readers += 1
         try:
-            yield
+            with self.events.reader(holds=True) as reader:
+                yield reader
         finally:
             self._readers -= 1
-            if self._readers == 0 and self.open and self._task is not None:
+            if self._readers == 0 and self.open and not self.background and self._task is not None:
                 self._task.cancel()
 
-    async def more(self, cursor: int, timeout_s: float | None = None) -> bool:
-        """Until there are pieces after ``cursor`` or the reply is no longer open. False if the time ran out first."""
-        if len(self.pieces) > cursor or not self.open:
-            return True
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiting)
-        try:
-            done, _ = await asyncio.wait({waiting}, timeout=timeout_s)
-            return bool(done)
-        finally:
-            self._waiting.discard(waiting)
+    @contextmanager
+    def observer(self, start: int = 0) -> Iterator[Reader]:
+        """Read from event ``start`` on, without a say in the reply's life. It may fall out of the buffer."""
+        with self.events.reader(start) as reader:
+            yield reader
+
+    def forget(self) -> None:
+        """Let go of its events and of the request; readers are told."""
+        self.events.clear()
+        self.body = None
+
+    def _fail(self, error: AdapterError, state: ReplyState) -> None:
+        self.error = error
+        self.events.append(self.error_event(error))
+        self._move(state)
 
     def _move(self, state: ReplyState) -> None:
         if state not in TRANSITIONS[self.state]:
             raise AssertionError(f"a reply that is {self.state} cannot become {state}")
+        was_open = self.open
         self.state = state
-        self._wake()
-
-    def _wake(self) -> None:
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(None)
-
-
-MAX_UNDELIVERED = 16
-"""Replies per session that are kept though nobody fetched their end; the oldest go first. A client retries within seconds."""
-
-
-class ReplyBook:
-    """The replies of one session that the same request could still be given: those that run, and those not delivered."""
-
-    def __init__(self) -> None:
-        self._replies: list[LiveReply] = []
-
-    def find(self, route: str, body: Mapping[str, Any], key: str | None, *, is_retry: bool) -> LiveReply | None:
-        """The reply that this request shall be given, if it is not to be sampled anew."""
-        self._forget()
-        for reply in reversed(self._replies):
-            if reply.route != route or reply.body != body:
-                continue
-            if reply.state is ReplyState.COMMITTED or is_retry or (key is not None and key == reply.key):
-                return reply
-        return None
-
-    def add(self, reply: LiveReply) -> None:
-        self._forget()
-        self._replies.append(reply)
-
-    def _forget(self) -> None:
-        running = [reply for reply in self._replies if reply.open]
-        undelivered = [reply for reply in self._replies if reply.state is ReplyState.COMMITTED]
-        kept = {id(reply) for reply in (*running, *undelivered[-MAX_UNDELIVERED:])}
-        self._replies = [reply for reply in self._replies if id(reply) in kept]
+        if self.open:
+            self.events.wake()
+            return
+        if state is not ReplyState.COMMITTED:
+            self.body = None
+        if was_open:
+            self.ended_at = time.monotonic()
+            self.events.close()
+            if self.on_end is not None:
+                self.on_end(self)

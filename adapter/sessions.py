@@ -21,7 +21,7 @@ from typing import Any
 
 from adapter.config import Config
 from adapter.errors import BadRequest, Conflict, Gone, NotFound, TooManyRequests
-from adapter.reply import ReplyBook
+from adapter.replies import ReplayBudget, ReplyBook
 from adapter.sampling import SessionSampling
 from adapter.trajectory import Export, ExportFilters, RewardSpec, Sample, Trajectory
 from adapter.types import HistoryPolicy
@@ -72,10 +72,10 @@ class Session:
     settings: SessionSettings
     trajectory: Trajectory
     created_at: float
+    replies: ReplyBook
     state: SessionState = SessionState.OPEN
     in_flight: set[asyncio.Task[Any]] = field(default_factory=set)
     turns_started: int = 0
-    replies: ReplyBook = field(default_factory=ReplyBook)
     finishing: tuple[FinishRequest, asyncio.Task[bytes]] | None = None
     """The finish that runs: the same request again joins it."""
 
@@ -121,6 +121,7 @@ class Sessions:
         self._weight_version = weight_version
         self._live: dict[str, Session] = {}
         self._finished: OrderedDict[str, _Finished] = OrderedDict()
+        self._replays = ReplayBudget(config.replay_total_bytes, config.replay_keep_s)
 
     def open(self, sid: str | None, settings: SessionSettings) -> Session:
         """A new session. Raises: Conflict, if the name was ever used; BadRequest, if it is no name."""
@@ -130,7 +131,8 @@ class Sessions:
             raise Conflict(f"session {sid!r} exists already", field="sid")
         policy = settings.policy or self._config.history_policy
         trajectory = Trajectory(self._config.fork_threshold_tokens, require_log_probs=True, policy=policy)
-        session = Session(sid, settings, trajectory, time.time())
+        replies = ReplyBook(self._replays, self._config.replay_session_bytes)
+        session = Session(sid, settings, trajectory, time.time(), replies)
         self._live[sid] = session
         return session
 
@@ -163,7 +165,7 @@ class Sessions:
         session = self.find(sid)
         session.state = SessionState.FINISHING
         await _cancel(session.in_flight)
-        self._live.pop(sid, None)
+        self._end(session)
 
     async def finish(self, sid: str, request: FinishRequest, render: Callable[[Session, Export], bytes]) -> bytes:
         """Export a session and end it; the answer is what ``render`` makes of the export.
@@ -194,7 +196,7 @@ class Sessions:
         except BaseException:
             session.state, session.finishing = SessionState.OPEN, None
             raise
-        self._live.pop(session.sid, None)
+        self._end(session)
         self._remember(session.sid, _Finished(request, answer))
         return answer
 
@@ -226,6 +228,10 @@ class Sessions:
             decode=self._decode,
         )
         return render(session, made)
+
+    def _end(self, session: Session) -> None:
+        self._live.pop(session.sid, None)
+        session.replies.close()
 
     def _remember(self, sid: str, finished: _Finished) -> None:
         self._finished[sid] = finished

@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.jsontext",
         "adapter.handles",
         "adapter.logs",
+        "adapter.buffer",
     ),
     (
         "engine.contract",
@@ -45,7 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.sampling",
     ),
     ("engine", "adapter.storage"),
-    ("adapter.prompting", "adapter.reply", "adapter.sessions", "adapter.turn"),
+    ("adapter.prompting", "adapter.reply", "adapter.replies", "adapter.sessions", "adapter.turn"),
     ("adapter.http",),
     ("adapter.workers",),
     (

@@ -41,6 +41,7 @@ class ReplyMaker:
 
     async def make(self, reply: LiveReply) -> None:
         """Raises: AdapterError."""
+        reply.wire_id = self._reply_id
         try:
             await self._make(reply)
         except AdapterError:

@@ -1,87 +1,177 @@
 """A reply over HTTP: as a stream of server-sent events, or whole.
 
-Before the headers, a stream waits a short while for the first token, so that an engine that is down or refuses is a plain error.
-Afterwards an error is an event and the connection is cut without the chunked encoding's end: nothing of a failed reply looks
-complete.
+**Headers.** Everything that can be refused without the engine's work is refused before them, an engine that cannot be reached
+included. Then they wait ``first_event_wait_s`` for the first token, so that what the engine refuses outright is a plain error
+too; a quarter of a second is many times what such a refusal takes and a small part of what any client grants.
+
+**Afterwards** an error is the last event, and the connection is cut without the end of the chunked encoding: nothing of a failed
+reply looks complete. After ``keepalive_s`` of silence, counted from the last byte written, the protocol's sign of life is written.
+
+**Slow readers.** A write waits while the socket's buffer is full, and holds up nobody else. A reader that takes no byte for
+``stalled_reader_s`` while there are some is cut: what it has not taken is kept for it, and that must end some time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Mapping
+from typing import Self
 
 from aiohttp import web
 
+from adapter.buffer import EventsLost, Reader
 from adapter.config import Config
-from adapter.errors import AdapterError
+from adapter.errors import AdapterError, Gone
 from adapter.logs import event
 from adapter.reply import LiveReply, ReplyState
 
 logger = logging.getLogger("rollserve.http")
 
-START_PIECES = 1
-"""The first piece of a stream is its start, there before the engine has answered."""
+WRITE_BYTES = 256 * 1024
+"""About what one write takes at most: a slow reader gets fewer, larger writes, but none that doubles the memory of its reply."""
+
+TICKS = 4
+"""Looks at a connection within the shorter of its two limits."""
 
 
-async def write_whole(reply: LiveReply) -> web.Response:
+async def write_whole(reply: LiveReply, reader: Reader) -> web.Response:
     """The reply as one JSON body. Raises: AdapterError, if it failed."""
     while reply.open:
-        await reply.more(len(reply.pieces))
+        await reader.more()
     if reply.error is not None:
         raise reply.error
+    body = reader.take(WRITE_BYTES)
     # Handing the body to the server is the last that can be seen here; a client that left meanwhile has cancelled this handler.
     reply.delivered()
-    return web.Response(body=reply.pieces[-1], content_type="application/json", headers=reply.headers)
+    return web.Response(body=body, content_type="application/json", headers=reply_headers(reply))
+
+
+def reply_headers(reply: LiveReply) -> dict[str, str]:
+    """The reply's own, and its number in its session, by which it can be read again."""
+    return {**reply.headers, "x-rollserve-reply": str(reply.number)}
+
+
+class Connection:
+    """A response that stays open, as a context manager. ``on_silence`` is called after ``keepalive_s`` without a byte written."""
+
+    def __init__(
+        self, request: web.Request, config: Config, headers: Mapping[str, str], on_silence: Callable[[], None]
+    ) -> None:
+        self.response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache", **headers}
+        )
+        self._request = request
+        self._keepalive_s = config.keepalive_s
+        self._stalled_s = config.stalled_reader_s
+        self._on_silence = on_silence
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_byte_at = self._loop.time()
+        self._writing = False
+        self._unsent = 0
+        """Bytes in the socket's buffer at the last look."""
+
+    async def __aenter__(self) -> Self:
+        await self.response.prepare(self._request)
+        self._wait()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def silent(self) -> bool:
+        return self._loop.time() - self._last_byte_at >= self._keepalive_s
+
+    async def write(self, data: bytes) -> None:
+        """Raises: ConnectionError; CancelledError, once the client is gone or was cut."""
+        self._writing, self._last_byte_at = True, self._loop.time()
+        try:
+            await self.response.write(data)
+        finally:
+            self._writing = False
+            self._last_byte_at = self._loop.time()
+
+    def cut(self) -> None:
+        """End the connection so that nothing looks complete; what was written still goes out."""
+        self.response.force_close()
+        if self._request.transport is not None:
+            self._request.transport.close()
+
+    def _wait(self) -> None:
+        self._timer = self._loop.call_later(min(self._keepalive_s, self._stalled_s) / TICKS, self._look)
+
+    def _look(self) -> None:
+        self._wait()
+        if self._writing:
+            self._look_for_progress()
+        elif self.silent:
+            self._on_silence()
+
+    def _look_for_progress(self) -> None:
+        """A write that waits adds nothing to the socket's buffer, so the reader takes bytes if and only if that shrinks."""
+        transport = self._request.transport
+        if transport is None:
+            return
+        unsent = transport.get_write_buffer_size()
+        if unsent != self._unsent:
+            self._unsent, self._last_byte_at = unsent, self._loop.time()
+        elif self._loop.time() - self._last_byte_at >= self._stalled_s:
+            event(logger, logging.WARNING, "reader_stalled", path=self._request.path, unsent_bytes=unsent)
+            transport.abort()
 
 
 class EventStream:
-    """One connection that follows one reply."""
+    """One connection that reads one reply from its beginning, for the client that asked for it."""
 
-    def __init__(self, request: web.Request, reply: LiveReply, config: Config) -> None:
+    def __init__(self, request: web.Request, reply: LiveReply, reader: Reader, config: Config) -> None:
         self._request = request
         self._reply = reply
+        self._reader = reader
         self._config = config
-        self._cursor = 0
 
     async def run(self) -> web.StreamResponse:
         """Raises: AdapterError, as long as no headers were sent."""
         await self._until_worth_headers()
-        response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache", **self._reply.headers}
-        )
-        await response.prepare(self._request)
-        while True:
-            await self._write_pieces(response)
-            if not self._reply.open and self._cursor == len(self._reply.pieces):
-                break
-            if not await self._reply.more(self._cursor, self._config.keepalive_s):
-                await response.write(self._reply.keepalive)
-        if self._reply.error is None:
-            self._reply.delivered()
-        else:
-            await self._fail(response, self._reply.error)
-        return response
+        reply = self._reply
+        async with Connection(self._request, self._config, reply_headers(reply), self._reader.wake) as connection:
+            try:
+                await self._follow(connection)
+            except EventsLost as lost:
+                await connection.write(reply.error_event(Gone(str(lost))))
+                connection.cut()
+                return connection.response
+            if reply.error is None:
+                reply.delivered()
+            else:
+                self._fail(connection, reply.error)
+            return connection.response
 
     async def _until_worth_headers(self) -> None:
         """Until the turn is prepared and has its first token, or has had its time for it. Raises: AdapterError."""
         reply = self._reply
         while reply.state is ReplyState.PREPARING:
-            await reply.more(len(reply.pieces))
-        await reply.more(START_PIECES, self._config.first_event_wait_s)
-        if reply.error is not None and len(reply.pieces) <= START_PIECES:
+            await self._reader.more()
+        if not reply.answered and self._config.first_event_wait_s > 0:
+            timer = asyncio.get_running_loop().call_later(self._config.first_event_wait_s, self._reader.wake)
+            await self._reader.more(reply.events.end)
+            timer.cancel()
+        if reply.error is not None and not reply.answered:
             raise reply.error
 
-    async def _write_pieces(self, response: web.StreamResponse) -> None:
-        """Everything that came since the last write, in one: a slow reader gets fewer, larger writes."""
-        pieces = self._reply.pieces[self._cursor :]
-        self._cursor += len(pieces)
-        if pieces:
-            await response.write(b"".join(pieces))
+    async def _follow(self, connection: Connection) -> None:
+        reader = self._reader
+        while not reader.at_end:
+            data = reader.take(WRITE_BYTES)
+            if data:
+                await connection.write(data)
+            elif not await reader.more() and connection.silent:
+                await connection.write(self._reply.keepalive)
 
-    async def _fail(self, response: web.StreamResponse, error: AdapterError) -> None:
+    def _fail(self, connection: Connection, error: AdapterError) -> None:
         event(
             logger, logging.WARNING, "stream_failed", path=self._request.path, status=error.status, message=str(error)
         )
-        response.force_close()
-        await response.write(self._reply.error_piece())
-        if self._request.transport is not None:
-            self._request.transport.close()
+        connection.cut()

@@ -39,14 +39,14 @@ def turn_handler(protocol: WireProtocol, amend: Amend = lambda request, body: bo
         key = request.headers.get("Idempotency-Key")
         reply = session.replies.find(protocol.name, body, key, is_retry=_is_retry(request))
         if reply is None:
-            reply = LiveReply(protocol.name, body, key)
+            reply = LiveReply(protocol.name, body, key, keep_bytes=state.services.config.replay_reply_bytes)
             session.replies.add(reply)
             label = label_request(request.headers, chat)
             reply.start(ReplyMaker(state.services, session, protocol, chat, label).make)
-        with reply.reader():
+        with reply.reader() as reader:
             if not chat.stream:
-                return await write_whole(reply)
-            return await EventStream(request, reply, state.services.config).run()
+                return await write_whole(reply, reader)
+            return await EventStream(request, reply, reader, state.services.config).run()
 
     return handle
 

@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import aiohttp
 
-from adapter.reply import MAX_UNDELIVERED, LiveReply, ReplyBook
+from adapter.replies import MAX_UNDELIVERED, ReplayBudget, ReplyBook
+from adapter.reply import LiveReply
 from tests.support.engine import Answer, FakeEngine
 from tests.support.wait import until
 
@@ -103,13 +104,13 @@ async def test_a_committed_reply_that_nobody_got_is_given_again(serve, encode, m
     engine = FakeEngine([Answer([encode("precious")]), Answer([encode("another")])])
     async with serve(engine) as server:
 
-        async def lose(self, response):
+        async def lose(self, connection):
             while self._reply.open:
-                await self._reply.more(len(self._reply.pieces))
+                await self._reader.more(self._reply.events.end)
             raise ConnectionResetError
 
         with monkeypatch.context() as patch:
-            patch.setattr("adapter.http.stream.EventStream._write_pieces", lose)
+            patch.setattr("adapter.http.stream.EventStream._follow", lose)
             with suppress(aiohttp.ClientError):
                 await ask(server, STREAMED)
         await until(lambda: turns(server) == 1)
@@ -125,13 +126,12 @@ async def test_undelivered_replies_are_bounded(serve, encode) -> None:
         reply.begin({})
         reply.commit(b"x")
 
-    book = ReplyBook()
+    book = ReplyBook(ReplayBudget(total_bytes=10**6, keep_s=1000), session_bytes=10**6)
     for number in range(3 * MAX_UNDELIVERED):
         reply = LiveReply("r", {"number": number})
         book.add(reply)
         reply.start(make)
-        while reply.open:
-            await reply.more(0)
+        await until(lambda reply=reply: not reply.open)
     found = [
         number for number in range(3 * MAX_UNDELIVERED) if book.find("r", {"number": number}, None, is_retry=False)
     ]
