@@ -28,7 +28,17 @@ from adapter.protocols.common import manager_message
 from adapter.render.prompt import Renderer
 from adapter.sampling import EffectiveSampling, effective_sampling
 from adapter.sessions import Session
-from adapter.types import ChatRequest, Label, ParsedModelOutput, ReplyEvent, Sampling, TurnRecord, Usage, VersionSpan
+from adapter.types import (
+    ChatRequest,
+    Label,
+    ParsedModelOutput,
+    ReplyEvent,
+    Sampling,
+    ToolChoiceMode,
+    TurnRecord,
+    Usage,
+    VersionSpan,
+)
 from engine.errors import EngineError
 from engine.types import Engine, FinishReason, GenerateRequest, TokenChunk
 
@@ -84,6 +94,7 @@ async def prepare_turn(
 ) -> Turn:
     """Everything that can be refused before the engine is asked. Raises: AdapterError."""
     check_model(services.config, request)
+    _check_demands(request)
     request = for_policy(session.trajectory.policy, request)
     sampling = effective_sampling(services.config, session.settings.sampling, request, secrets.randbits(63))
     prompt = await services.prompting.prompt(session, request)
@@ -97,6 +108,16 @@ async def prepare_turn(
         turn=number,
     )
     return Turn(services, session, request, label, prompt, generate, sampling)
+
+
+def _check_demands(request: ChatRequest) -> None:
+    """Raises: BadRequest, for demands on the output that only guided decoding could meet."""
+    if request.tool_choice.mode is ToolChoiceMode.REQUIRED or request.tool_choice.names:
+        raise BadRequest("this server cannot force a tool call or narrow the tools", field="tool_choice")
+    if request.output_format is not None:
+        raise BadRequest(
+            "structured output is not supported by this server; leave it out", field=request.output_format.field
+        )
 
 
 def _token_limit(services: TurnServices, session: Session, sampling: EffectiveSampling, prompt_tokens: int) -> int:

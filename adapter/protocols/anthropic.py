@@ -10,6 +10,7 @@ import orjson
 from adapter.errors import AdapterError
 from adapter.ids import IdSource
 from adapter.protocols import anthropic_reply
+from adapter.protocols.anthropic_reply import ThinkingDisplay
 from adapter.protocols.anthropic_request import parse_messages_request
 from adapter.protocols.anthropic_stream import AnthropicStream
 from adapter.protocols.common import manager_message, neutral_finish_reason
@@ -37,7 +38,7 @@ class AnthropicMessages:
     ) -> Reply:
         stop_reason = anthropic_reply.stop_reason(parsed, reason)
         return Reply(
-            wire=(anthropic_reply.content_blocks(parsed, ids), stop_reason),
+            wire=(anthropic_reply.content_blocks(parsed, ids, _display(request)), stop_reason),
             manager_message=manager_message(parsed),
             finish_reason=neutral_finish_reason(parsed, reason),
             stop_sequence=parsed.stop_sequence if stop_reason == "stop_sequence" else None,
@@ -55,10 +56,14 @@ class AnthropicMessages:
     def stream(
         self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int
     ) -> AnthropicStream:
-        return AnthropicStream(reply_id=reply_id, model=model, ids=ids)
+        return AnthropicStream(reply_id=reply_id, model=model, ids=ids, display=_display(request))
 
     def render_error(self, error: AdapterError) -> dict[str, Any]:
         return anthropic_reply.error_body(error)
+
+
+def _display(request: ChatRequest | None) -> ThinkingDisplay | None:
+    return None if request is None else request.reply_context
 
 
 def _json_object(text: Any) -> dict[str, Any]:

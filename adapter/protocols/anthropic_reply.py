@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 from adapter.errors import AdapterError, PromptTooLong
@@ -24,6 +25,14 @@ _ERROR_TYPES: Mapping[int, str] = {
     504: "timeout_error",
 }
 """By HTTP status; other 4xx are ``invalid_request_error``, other 5xx ``api_error`` (the SDK's ``ErrorType``)."""
+
+
+class ThinkingDisplay(StrEnum):
+    """What a reply shows of its thinking; the request chooses (``ChatRequest.reply_context``)."""
+
+    FULL = "full"
+    OMITTED = "omitted"
+    """Blocks without text. Their signature leads back to the turn, whose thinking stays in the prompt."""
 
 
 def new_message_id(ids: IdSource) -> str:
@@ -51,11 +60,14 @@ def tool_use_block(tool_use_id: str, name: str, arguments: dict[str, Any]) -> di
     return {"type": "tool_use", "id": tool_use_id, "name": name, "input": arguments}
 
 
-def content_blocks(parsed: ParsedModelOutput, ids: IdSource) -> list[dict[str, Any]]:
+def content_blocks(
+    parsed: ParsedModelOutput, ids: IdSource, display: ThinkingDisplay | None = None
+) -> list[dict[str, Any]]:
     """Thinking, text, tool calls; nothing for what is empty. Clients require thinking to come first."""
     blocks: list[dict[str, Any]] = []
     if parsed.reasoning:
-        blocks.append(thinking_block(parsed.reasoning, new_signature(ids)))
+        shown = "" if display is ThinkingDisplay.OMITTED else parsed.reasoning
+        blocks.append(thinking_block(shown, new_signature(ids)))
     if parsed.text:
         blocks.append(text_block(parsed.text))
     blocks.extend(tool_use_block(new_tool_use_id(ids), use.name, use.input) for use in parsed.tool_uses)

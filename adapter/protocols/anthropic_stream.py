@@ -53,10 +53,13 @@ _DELTAS = {
 class AnthropicStream:
     """One streamed reply (``base.ReplyStream``). ``_open`` is the block that deltas go to, ``_prefix`` the start of its frames."""
 
-    def __init__(self, *, reply_id: str, model: str, ids: IdSource) -> None:
+    def __init__(
+        self, *, reply_id: str, model: str, ids: IdSource, display: anthropic_reply.ThinkingDisplay | None = None
+    ) -> None:
         self._reply_id = reply_id
         self._model = model
         self._ids = ids
+        self._hides_thinking = display is anthropic_reply.ThinkingDisplay.OMITTED
         self._open: _Block | None = None
         self._index = -1
         self._prefix = b""
@@ -108,12 +111,14 @@ class AnthropicStream:
     def _prose(self, kind: _Block, text: str) -> bytes:
         if not text:
             return b""
-        if self._open is kind:
-            return self._delta(text)
-        if kind is _Block.TEXT:
-            return self._begin(kind, anthropic_reply.text_block("")) + self._delta(text)
-        self._signature = anthropic_reply.new_signature(self._ids)
-        return self._begin(kind, anthropic_reply.thinking_block("", "")) + self._delta(text)
+        begun = b""
+        if self._open is not kind and kind is _Block.TEXT:
+            begun = self._begin(kind, anthropic_reply.text_block(""))
+        elif self._open is not kind:
+            self._signature = anthropic_reply.new_signature(self._ids)
+            begun = self._begin(kind, anthropic_reply.thinking_block("", ""))
+        hidden = kind is _Block.THINKING and self._hides_thinking
+        return begun if hidden else begun + self._delta(text)
 
     def _begin(self, kind: _Block, empty_block: dict[str, Any]) -> bytes:
         closed = self._close()

@@ -1,45 +1,91 @@
-"""Anthropic Messages, the tools of a request: custom tools, some of them deferred.
+"""Anthropic Messages, the tools of a request: custom tools, some of them deferred, and which of them may be called.
 
 A tool with ``defer_loading`` is no part of the prompt's head. The model learns of it where a ``tool_reference`` in a tool's result
-names it: its definition stands there. So a client that finds tools as it goes, and whose list of tools grows with them, changes
-nothing that was rendered before.
+or a ``tool_addition`` in a system message names it: its definition stands there. So a client that finds tools as it goes, and whose
+list of tools grows with them, changes nothing that was rendered before. The same holds for a tool that a ``tool_addition`` defines
+by itself. A ``tool_removal`` tells the model that the tool is gone; what was rendered stays.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from adapter.protocols.common import function_tool
 from adapter.protocols.reading import Fields
-from adapter.types import Tool
+from adapter.types import Tool, ToolChoice, ToolChoiceMode
+
+_MODES = {
+    "auto": ToolChoiceMode.AUTO,
+    "any": ToolChoiceMode.REQUIRED,
+    "tool": ToolChoiceMode.REQUIRED,
+    "none": ToolChoiceMode.NONE,
+}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MessagesTools:
     """``head`` is rendered at the head of the prompt, ``deferred`` where it is referred to. Both can be called."""
 
-    head: tuple[Tool, ...] = ()
-    deferred: tuple[Tool, ...] = ()
+    head: list[Tool] = field(default_factory=list)
+    deferred: list[Tool] = field(default_factory=list)
+
+    def names(self) -> set[str]:
+        return {tool["function"]["name"] for tool in (*self.head, *self.deferred)}
 
     def referred(self, name: str) -> str:
         """What the model reads at a reference: the definition of a deferred tool, as templates write one; any other's name."""
         for tool in self.deferred:
             if tool["function"]["name"] == name:
-                return json.dumps(tool, ensure_ascii=False)
+                return _definition(tool)
         return name
+
+    def change(self, block: Fields) -> str:
+        """What the model reads of a ``tool_addition`` or ``tool_removal``. Raises: BadRequest."""
+        added = block.text("type") == "tool_addition"
+        tool = block.object("tool")
+        kind = tool.text("type")
+        if kind == "tool_definition" and added:
+            definition = _read_tool(tool.object("definition"))
+            self.deferred.append(definition)
+            return f"This tool is available from now on:\n{_definition(definition)}"
+        if kind != "tool_reference":
+            raise tool.wrong("type", f"{kind[:64]!r} is not supported by this server")
+        name = tool.name_text("name")
+        if name not in self.names():
+            raise tool.wrong("name", "no tool of this request has this name")
+        if added:
+            return f"This tool is available from now on:\n{self.referred(name)}"
+        return f"This tool is no longer available: {name}"
 
 
 def read_tools(fields: Fields) -> MessagesTools:
-    """None of them where ``tool_choice`` is none. Raises: BadRequest."""
-    wire = fields.objects("tools")
-    tools = [(_read_tool(tool), tool.flag("defer_loading")) for tool in wire]
-    if not _may_call_tools(fields, bool(tools)):
-        return MessagesTools()
-    return MessagesTools(
-        head=tuple(tool for tool, is_deferred in tools if not is_deferred),
-        deferred=tuple(tool for tool, is_deferred in tools if is_deferred),
-    )
+    """Raises: BadRequest."""
+    tools = MessagesTools()
+    for tool in fields.objects("tools"):
+        (tools.deferred if tool.flag("defer_loading") else tools.head).append(_read_tool(tool))
+    return tools
+
+
+def read_tool_choice(fields: Fields, tools: MessagesTools) -> tuple[ToolChoice, bool]:
+    """``tool_choice``, and whether a reply may hold several calls. Raises: BadRequest."""
+    choice = fields.object_or_none("tool_choice")
+    if choice is None:
+        return ToolChoice(), True
+    kind = choice.text("type")
+    if kind not in _MODES:
+        raise choice.wrong("type", f"must be one of {', '.join(_MODES)}")
+    mode = _MODES[kind]
+    if mode is ToolChoiceMode.REQUIRED and not tools.names():
+        raise choice.wrong("type", "there are no tools to call")
+    names = (choice.name_text("name"),) if kind == "tool" else ()
+    if not tools.names().issuperset(names):
+        raise choice.wrong("name", "no tool of this request has this name")
+    return ToolChoice(mode, names), not choice.flag("disable_parallel_tool_use")
+
+
+def _definition(tool: Tool) -> str:
+    return json.dumps(tool, ensure_ascii=False)
 
 
 def _read_tool(tool: Fields) -> Tool:
@@ -56,15 +102,3 @@ def _read_tool(tool: Fields) -> Tool:
     if schema is None:
         raise tool.wrong("input_schema", "is required: an object")
     return function_tool(tool.name_text("name"), tool.text_or_none("description") or "", schema)
-
-
-def _may_call_tools(fields: Fields, any_tools: bool) -> bool:
-    choice = fields.object_or_none("tool_choice")
-    if choice is None:
-        return True
-    kind = choice.text("type")
-    if kind not in ("auto", "none"):
-        raise choice.wrong("type", "must be auto or none: this server cannot force a tool call")
-    if choice.flag("disable_parallel_tool_use") and any_tools and kind == "auto":
-        raise choice.wrong("disable_parallel_tool_use", "this server cannot limit a reply to one tool call")
-    return kind == "auto"

@@ -14,11 +14,12 @@ from adapter.types import Message
 
 
 class History:
-    """Built in one pass. ``unused`` names what had no effect in it."""
+    """Built in one pass. ``unused`` names what had no effect in it, ``continues`` is ``ChatRequest.continues``."""
 
     def __init__(self, normaliser: Normaliser) -> None:
         self.messages: list[Message] = []
         self.unused: list[str] = []
+        self.continues = False
         self._normaliser = normaliser
         self._handles: list[tuple[str, ...]] = []
         self._calls: dict[str, int] = {}
@@ -60,6 +61,19 @@ class History:
                 results = self.messages[-len(order) :]
                 self.messages[-len(order) :] = [results[index] for index in order]
         self._run = []
+
+    def continue_last(self, fields: Fields, name: str) -> None:
+        """The last message, an assistant's that stands in the member ``name`` of ``fields``, is the beginning of the reply.
+
+        An empty one begins nothing and is left out. Raises: BadRequest, if it holds tool calls: nothing can follow but results.
+        """
+        message, handles = self.messages[-1], self._handles[-1]
+        if message.get("tool_calls"):
+            raise fields.wrong(name, "ends in tool calls: their results must follow")
+        self.continues = bool(message["content"] or message.get("reasoning_content") or handles)
+        if not self.continues:
+            self.messages.pop()
+            self._handles.pop()
 
     def note(self, name: str) -> None:
         """``name`` is a field without effect."""

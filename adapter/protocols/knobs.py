@@ -108,6 +108,14 @@ def read_template_options(fields: Fields) -> dict[str, Any]:
     return dict(options)
 
 
+def read_json_schema(fields: Fields, name: str) -> dict[str, Any]:
+    """A JSON schema that the reply's text has to follow; required. Raises: BadRequest."""
+    schema = fields.json_object_or_none(name)
+    if schema is None:
+        raise fields.wrong(name, "is required: a JSON schema")
+    return schema
+
+
 def refuse_knobs(fields: Fields, knobs: Mapping[str, Collection[Any]]) -> None:
     """Raises: BadRequest for the first member that ``knobs`` names with another value than those that change nothing."""
     for name, value in fields.values.items():

@@ -9,7 +9,8 @@ import pytest
 
 from adapter.errors import BadRequest
 from adapter.protocols.anthropic import AnthropicMessages
-from adapter.types import ChatRequest, Message
+from adapter.protocols.anthropic_reply import ThinkingDisplay
+from adapter.types import ChatRequest, Message, OutputFormat, ToolChoice, ToolChoiceMode
 
 PROTOCOL = AnthropicMessages()
 
@@ -84,7 +85,7 @@ def test_results_come_before_the_text_of_their_message_in_the_order_of_their_cal
         ],
     }
     assert messages_of(HI, calls, answer)[2:] == [
-        {"role": "tool", "content": ""},
+        {"role": "tool", "content": "Error"},
         {"role": "tool", "content": "b\nc"},
         {"role": "user", "content": "and now\ngo on"},
     ]
@@ -144,9 +145,70 @@ def test_a_reference_to_any_other_tool_is_its_name(name: str) -> None:
     assert parse(messages=[HI, CALL, reference(name)], tools=[TOOL]).messages[-1]["content"] == name
 
 
-def test_no_tool_is_deferred_where_none_may_be_called() -> None:
-    deferred = {**TOOL, "defer_loading": True}
-    assert parse(tools=[deferred], tool_choice={"type": "none"}).deferred_tools == ()
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("no such file", "Error: no such file"),
+        ("Error: no such file", "Error: no such file"),
+        ("<tool_use_error>No such tool</tool_use_error>", "<tool_use_error>No such tool</tool_use_error>"),
+        ("x" * 80 + " error", "Error: " + "x" * 80 + " error"),
+        ("", "Error"),
+    ],
+)
+def test_the_model_reads_that_a_tool_failed(text: str, read: str) -> None:
+    message = {"role": "user", "content": [{**RESULT, "content": text, "is_error": True}]}
+    assert messages_of(HI, CALL, message)[-1] == {"role": "tool", "content": read}
+    fine = {"role": "user", "content": [{**RESULT, "content": text, "is_error": False}]}
+    assert messages_of(HI, CALL, fine)[-1] == {"role": "tool", "content": text}
+
+
+def change(*blocks: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "system", "content": list(blocks)}
+
+
+FETCH = {"name": "fetch", "description": "取回", "input_schema": {"type": "object"}}
+BY_NAME = {"type": "tool_reference", "name": "fetch"}
+
+
+def test_a_deferred_tool_is_defined_where_a_system_message_adds_it() -> None:
+    tools = [TOOL, {**FETCH, "defer_loading": True}]
+    request = parse(messages=[HI, change({"type": "tool_addition", "tool": BY_NAME})], tools=tools)
+    lead, definition = request.messages[-1]["content"].split("\n")
+    assert lead == "This tool is available from now on:"
+    assert json.loads(definition) == request.deferred_tools[0]
+    assert [tool["function"]["name"] for tool in request.tools] == ["lookup"]
+
+
+def test_a_tool_that_a_system_message_defines_can_be_called() -> None:
+    block = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": FETCH}}
+    request = parse(messages=[HI, change({"type": "text", "text": "News."}, block)], tools=[TOOL])
+    assert [tool["function"]["name"] for tool in request.deferred_tools] == ["fetch"]
+    assert request.messages[-1]["content"].startswith("News.\nThis tool is available from now on:\n{")
+    assert len(request.tools) == 1
+
+
+def test_the_model_is_told_that_a_tool_is_gone() -> None:
+    removal = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "lookup"}}
+    request = parse(messages=[HI, change(removal)], tools=[TOOL])
+    assert request.messages[-1] == {"role": "system", "content": "This tool is no longer available: lookup"}
+    assert len(request.tools) == 1  # the head is as it was
+
+
+@pytest.mark.parametrize("later", [HI, {"role": "user", "content": [RESULT]}])
+def test_a_system_message_for_one_user_message_goes_with_the_next(later: dict[str, Any]) -> None:
+    passing = {"role": "system", "content": "Now!", "clear_at": "next_user_message"}
+    lasting = {"role": "system", "content": "Always.", "clear_at": "never"}
+    assert "Now!" in str(messages_of(HI, passing, lasting))
+    history = messages_of(HI, passing, lasting, CALL, later)
+    assert "Now!" not in str(history)
+    assert "Always." in str(history)
+
+
+def test_what_a_system_message_says_of_effort_is_listed() -> None:
+    message = {"role": "system", "output_config": {"effort": "low"}}
+    request = parse(messages=[HI, message])
+    assert request.messages == (HI,)
+    assert request.unused_fields == ("messages.output_config.effort",)
 
 
 def test_system_entries_stay_where_they_are() -> None:
@@ -193,7 +255,7 @@ def test_what_is_left_out_stays_open() -> None:
     ("thinking", "options", "unused"),
     [
         ({"type": "enabled", "budget_tokens": 31999}, {"enable_thinking": True}, ("thinking.budget_tokens",)),
-        ({"type": "adaptive", "display": "omitted"}, {"enable_thinking": True}, ("thinking.display",)),
+        ({"type": "adaptive", "display": "omitted"}, {"enable_thinking": True}, ()),
         ({"type": "disabled"}, {"enable_thinking": False}, ()),
         (None, {}, ()),
     ],
@@ -233,18 +295,88 @@ def test_many_unknown_fields_are_listed_only_in_part() -> None:
     assert len(parse(**{f"x{number}": 1 for number in range(500)}).unused_fields) == 64
 
 
-def test_tool_choice_none_renders_no_tools() -> None:
-    assert parse(tools=[TOOL], tool_choice={"type": "none"}).tools == ()
-    assert len(parse(tools=[TOOL], tool_choice={"type": "auto"}).tools) == 1
+@pytest.mark.parametrize(
+    ("wire", "choice", "parallel"),
+    [
+        (None, ToolChoice(), True),
+        ({"type": "auto"}, ToolChoice(), True),
+        ({"type": "auto", "disable_parallel_tool_use": True}, ToolChoice(), False),
+        ({"type": "none"}, ToolChoice(ToolChoiceMode.NONE), True),
+        ({"type": "any"}, ToolChoice(ToolChoiceMode.REQUIRED), True),
+        (
+            {"type": "tool", "name": "lookup", "disable_parallel_tool_use": True},
+            ToolChoice(ToolChoiceMode.REQUIRED, ("lookup",)),
+            False,
+        ),
+    ],
+)
+def test_tool_choice_leaves_the_tools_in_the_prompt(wire: Any, choice: ToolChoice, parallel: bool) -> None:
+    request = parse(tools=[TOOL, {**FETCH, "defer_loading": True}], tool_choice=wire)
+    assert (request.tool_choice, request.parallel_tool_calls) == (choice, parallel)
+    assert (len(request.tools), len(request.deferred_tools)) == (1, 1)
+
+
+def test_a_deferred_tool_can_be_forced() -> None:
+    tools = [{**FETCH, "defer_loading": True}]
+    assert parse(tools=tools, tool_choice={"type": "tool", "name": "fetch"}).tool_choice.names == ("fetch",)
+
+
+SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("members", "field"),
+    [
+        (
+            {"output_config": {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}}},
+            "output_config.format",
+        ),
+        ({"output_format": {"type": "json_schema", "schema": SCHEMA}}, "output_format"),
+    ],
+)
+def test_an_output_format_is_a_schema_and_the_field_that_asked_for_it(members: dict[str, Any], field: str) -> None:
+    assert parse(**members).output_format == OutputFormat(SCHEMA, field)
+
+
+@pytest.mark.parametrize(
+    ("display", "context"),
+    [
+        ("summarized", ThinkingDisplay.FULL),
+        ("omitted", ThinkingDisplay.OMITTED),
+        ("updates", ThinkingDisplay.OMITTED),
+        (None, None),
+    ],
+)
+def test_the_reply_shows_its_thinking_as_asked(display: str | None, context: ThinkingDisplay | None) -> None:
+    assert parse(thinking={"type": "adaptive", "display": display}).reply_context is context
+
+
+def test_a_trailing_assistant_message_is_continued() -> None:
+    request = parse(messages=[HI, {"role": "assistant", "content": "The answer is ("}])
+    assert request.continues
+    assert request.messages[-1] == {"role": "assistant", "content": "The answer is ("}
+    assert not parse(messages=[HI, {"role": "assistant", "content": "so"}, HI]).continues
+
+
+def test_a_trailing_message_that_only_names_its_turn_is_continued() -> None:
+    thinking = {"type": "thinking", "thinking": "", "signature": "s"}
+    request = parse(messages=[HI, {"role": "assistant", "content": [thinking]}])
+    assert request.continues
+    assert request.handles == ((), ("s",))
+
+
+@pytest.mark.parametrize("content", ["", [], [{"type": "text", "text": ""}]])
+def test_an_empty_trailing_assistant_message_begins_nothing(content: Any) -> None:
+    request = parse(messages=[HI, {"role": "assistant", "content": content}])
+    assert request.messages == (HI,)
+    assert not request.continues
 
 
 def test_knobs_that_change_nothing_are_accepted() -> None:
     parse(min_p=0, n=1, logprobs=False, logit_bias={}, mcp_servers=[], parallel_tool_calls=True, container=None)
-    parse(tool_choice={"type": "auto", **ONE_CALL})  # there are no tools
 
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
-ONE_CALL = {"disable_parallel_tool_use": True}
 TOOL_USE = {"type": "tool_use", "id": "a", "name": "b", "input": {}}
 
 
@@ -284,8 +416,18 @@ def results(*blocks: dict[str, Any]) -> dict[str, Any]:
         ("messages.1.content.0.input", history({**TOOL_USE, "input": "x"})),
         ("messages.1.content.0.id", history({**TOOL_USE, "id": ""})),
         ("messages.1.content.1.type", history(TOOL_USE, {"type": "server_tool_use"})),
-        ("messages.1", {"messages": [HI, {"role": "assistant", "content": "The answer is ("}]}),
-        ("messages.1", {"messages": [HI, {"role": "assistant", "content": "so"}, {"role": "system", "content": ""}]}),
+        ("messages.1", {"messages": [HI, CALL]}),
+        ("messages.1", {"messages": [HI, CALL, {"role": "system", "content": ""}]}),
+        ("messages", {"messages": [{"role": "assistant", "content": ""}]}),
+        ("messages.1.clear_at", {"messages": [HI, {"role": "system", "content": "x", "clear_at": "later"}]}),
+        ("messages.1.content.0.type", {"messages": [HI, {"role": "system", "content": [IMAGE]}]}),
+        ("messages.1.content.0.tool", {"messages": [HI, change({"type": "tool_addition"})]}),
+        ("messages.1.content.0.tool.name", {"messages": [HI, change({"type": "tool_addition", "tool": BY_NAME})]}),
+        ("messages.1.content.0.tool.name", {"messages": [HI, change({"type": "tool_removal", "tool": BY_NAME})]}),
+        (
+            "messages.1.content.0.tool.type",
+            {"messages": [HI, change({"type": "tool_removal", "tool": {"type": "mcp_toolset_reference", "server_name": "s"}})]},
+        ),
         ("system", {"system": 5}),
         ("system.0.type", {"system": [IMAGE]}),
         ("model", {"model": 5}),
@@ -306,7 +448,10 @@ def results(*blocks: dict[str, Any]) -> dict[str, Any]:
         ("stop_sequences.1", {"stop_sequences": ["x", None]}),
         ("thinking.type", {"thinking": {"type": "between_tools"}}),
         ("thinking.type", {"thinking": {}}),
-        ("output_config.format", {"output_config": {"format": {"type": "json_schema", "schema": {}}}}),
+        ("thinking.display", {"thinking": {"type": "adaptive", "display": "loud"}}),
+        ("thinking.budget_tokens", {"thinking": {"type": "enabled", "budget_tokens": "many"}}),
+        ("output_config.format.type", {"output_config": {"format": {"type": "xml"}}}),
+        ("output_config.format.schema", {"output_config": {"format": {"type": "json_schema"}}}),
         ("context_management.edits.0.type", {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}),
         ("context_management.edits.0.type", {"context_management": {"edits": [{"type": "clear_thinking_20251015"}]}}),
         ("tools.0.type", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
@@ -315,10 +460,12 @@ def results(*blocks: dict[str, Any]) -> dict[str, Any]:
         ("tools.0.strict", {"tools": [{**TOOL, "strict": True}]}),
         ("tools.0.input_examples", {"tools": [{**TOOL, "input_examples": [{"q": "x"}]}]}),
         ("tools.0.allowed_callers", {"tools": [{**TOOL, "allowed_callers": ["code_execution_20260120"]}]}),
-        ("tool_choice.type", {"tools": [TOOL], "tool_choice": {"type": "any"}}),
-        ("tool_choice.type", {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "lookup"}}),
+        ("tool_choice.type", {"tools": [TOOL], "tool_choice": {"type": "required"}}),
+        ("tool_choice.type", {"tool_choice": {"type": "any"}}),
+        ("tool_choice.name", {"tools": [TOOL], "tool_choice": {"type": "tool"}}),
+        ("tool_choice.name", {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "fetch"}}),
         ("tool_choice", {"tool_choice": "auto"}),
-        ("tool_choice.disable_parallel_tool_use", {"tools": [TOOL], "tool_choice": {"type": "auto", **ONE_CALL}}),
+        ("tool_choice.disable_parallel_tool_use", {"tool_choice": {"type": "auto", "disable_parallel_tool_use": 1}}),
         ("chat_template_kwargs.messages", {"chat_template_kwargs": {"messages": []}}),
         ("chat_template_kwargs.bos_token", {"chat_template_kwargs": {"bos_token": "x"}}),
         ("chat_template_kwargs", {"chat_template_kwargs": {"a b": 1}}),
@@ -328,7 +475,7 @@ def results(*blocks: dict[str, Any]) -> dict[str, Any]:
         ("mcp_servers", {"mcp_servers": [{}]}),
         ("thread", {"thread": {"type": "create"}}),
         ("container", {"container": "c"}),
-        ("output_format", {"output_format": {"type": "json_schema"}}),
+        ("output_format.schema", {"output_format": {"type": "json_schema"}}),
         ("stop", {"stop": "x"}),
     ],
 )  # fmt: skip
