@@ -3,17 +3,19 @@
     match    which turns of the session the request goes on from (``adapter.trajectory``)
     render   what is not known: all of it, or an opening, or only the new messages (``adapter.render``)
 
-The prompt is ``render(opening) ++ known ids ++ render(suffix)``, as the plan says; commit compares it with what was sent.
+The prompt is ``render(opening) ++ known ids ++ render(suffix) ++ render(beginning)``, as the plan says; commit compares it with
+what was sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from adapter.errors import BadRequest
 from adapter.ids import ReplyIds
 from adapter.parsing import Markers, ParserChoice, Pipeline, PipelineOptions, marked_text, markers_of
 from adapter.protocols.common import manager_message
@@ -21,7 +23,7 @@ from adapter.protocols.folding import folded
 from adapter.render.closing import SuffixRefused
 from adapter.render.prompt import Renderer
 from adapter.sessions import Session
-from adapter.trajectory import Generation, Head, Plan
+from adapter.trajectory import Generation, Head, OpenEnded, Plan, Trajectory
 from adapter.trajectory.likeness import differences, is_part
 from adapter.types import ChatRequest, HistoryPolicy, Message, ScaffoldSpan, Tool
 from engine.types import Ids
@@ -43,6 +45,8 @@ class PlannedPrompt:
     """Spans over what was rendered last: the whole prompt, or what follows the known ids."""
     opening_tokens: int = 0
     """Tokens of the rendered opening, where known ids follow it."""
+    replied: int = 0
+    """Tokens at the end that are the beginning of the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +73,14 @@ class Prompting:
 
     async def full_prompt(self, request: ChatRequest) -> Ids:
         """The prompt of a request that belongs to no session. Raises: BadRequest."""
-        arguments = (request.messages, request.tools, request.template_options)
+        plan = Trajectory(policy=HistoryPolicy.KEEP).match(request.messages, continues=self._open_ended(request))
         if _characters(request.messages, request.tools) > OFF_LOOP_CHARACTERS:
-            return (await asyncio.to_thread(self.renderer.prompt, *arguments)).ids
-        return self.renderer.prompt(*arguments).ids
+            return (await asyncio.to_thread(self._render, plan, request)).ids
+        return self._render(plan, request).ids
 
-    def pipeline(self, prompt_ids: Ids, tools: Iterable[Tool], stop: tuple[str, ...]) -> Pipeline:
-        """What reads a reply to this prompt."""
+    def pipeline(self, prompt_ids: Ids, tools: Iterable[Tool], stop: tuple[str, ...], replied: int = 0) -> Pipeline:
+        """What reads a reply to this prompt, the last ``replied`` tokens of which are the reply's beginning."""
+        prompt_ids, begun = np.split(prompt_ids, [prompt_ids.size - replied])
         options = PipelineOptions.for_reply(
             self.parsers,
             self.markers,
@@ -84,7 +89,10 @@ class Prompting:
             stop=stop,
             tools=tuple(tools),
         )
-        return Pipeline(self.renderer.tokenizer, options)
+        pipeline = Pipeline(self.renderer.tokenizer, options)
+        if replied:
+            pipeline.begin(begun)
+        return pipeline
 
     def _match(self, session: Session, request: ChatRequest) -> Plan:
         def recut(turn: Generation, message: Message) -> int | None:
@@ -92,13 +100,35 @@ class Prompting:
 
         head = Head.of(request.tools, request.model or self.model, request.template_options)
         refs = [self._turns(session.sid, handles) for handles in request.handles]
-        return session.trajectory.match(request.messages, head=head, refs=refs, recut=recut)
+        return session.trajectory.match(
+            request.messages, head=head, refs=refs, recut=recut, continues=self._open_ended(request)
+        )
+
+    def _open_ended(self, request: ChatRequest) -> OpenEnded | None:
+        """Which replies can be gone on from, if the request goes on from one. Raises: BadRequest."""
+        if not request.continues:
+            return None
+        if request.messages[-1].get("tool_calls"):
+            raise BadRequest(
+                "an assistant message that calls tools cannot be continued; add their results", field="messages"
+            )
+        return lambda turn: not turn.output.size or int(turn.output[-1]) not in self.renderer.end_ids
 
     def _turns(self, sid: str, handles: Iterable[str]) -> frozenset[int]:
         """The turns that these handles refer to, those left out that are not ours."""
         return frozenset(turn for handle in handles if (turn := self.ids.turn_of(sid, handle)) is not None)
 
     def _render(self, plan: Plan, request: ChatRequest) -> PlannedPrompt:
+        if plan.goes_on is not None:
+            reply = plan.goes_on
+            return PlannedPrompt(plan, plan.known_ids(), (), replied=reply.replied + int(reply.output.size))
+        prompt = self._render_messages(plan, request)
+        if plan.beginning is None:
+            return prompt
+        begun = self.renderer.beginning(plan.beginning, request.template_options)
+        return replace(prompt, ids=np.concatenate([prompt.ids, begun]), replied=int(begun.size))
+
+    def _render_messages(self, plan: Plan, request: ChatRequest) -> PlannedPrompt:
         previous = plan.previous
         if previous is None:
             whole = self.renderer.prompt(plan.opening, request.tools, request.template_options)
@@ -112,7 +142,7 @@ class Prompting:
                 called=_called(plan.messages[: len(plan.messages) - len(plan.suffix)]),
             )
         except SuffixRefused:
-            return self._render(plan.full_render(), request)
+            return self._render_messages(plan.full_render(), request)
         pieces = [plan.known_ids(), suffix.ids]
         opening_tokens = 0
         if plan.opening:
@@ -129,7 +159,7 @@ class Prompting:
         prompt = turn.prompt_ids()
 
         def given(tokens: int) -> Message:
-            pipeline = self.pipeline(prompt, tools, ())
+            pipeline = self.pipeline(prompt, tools, (), turn.replied)
             pipeline.feed(turn.output[:tokens])
             return manager_message(pipeline.output())
 

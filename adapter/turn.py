@@ -159,7 +159,7 @@ class Turn:
         self._chunks: list[TokenChunk] = []
         self._started_at = time.time()
         tools = (*request.tools, *request.deferred_tools)
-        self._pipeline = services.prompting.pipeline(prompt.ids, tools, request.stop)
+        self._pipeline = services.prompting.pipeline(prompt.ids, tools, request.stop, prompt.replied)
 
     async def events(self) -> AsyncGenerator[list[ReplyEvent], None]:
         """Batches of reply events as tokens arrive; the turn is committed when the last batch is given.
@@ -220,7 +220,7 @@ class Turn:
             cached_tokens=record.cached_tokens,
             reasoning_tokens=self._pipeline.reasoning_tokens,
         )
-        return TurnOutcome(parsed, reason, usage)
+        return TurnOutcome(self._pipeline.rest(), reason, usage)
 
     def _keep_interrupted(self) -> None:
         """A client may replay what it was given of a cut reply; then that part becomes its turn."""
@@ -255,6 +255,7 @@ class Turn:
             cached_tokens=finished.cached_tokens if finished else 0,
             started_at=self._started_at,
             finished_at=time.time(),
+            replied=self.prompt.replied,
             scaffold=self.prompt.scaffold,
             normalised=self.request.normalised,
             label=self._label,

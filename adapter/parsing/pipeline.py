@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tokenizers import Tokenizer
 
 from adapter.parsing.base import ReplyContext
+from adapter.parsing.beginning import Beginning
 from adapter.parsing.choose import ParserChoice
 from adapter.parsing.detokenize import detokenizer
 from adapter.parsing.markers import Markers
@@ -80,7 +82,10 @@ class StopHit:
 
 
 class Pipeline:
-    """One reply. ``feed`` ids until ``stopped`` or the engine is done, then ``finish`` once. Raises: UnknownParser."""
+    """One reply. ``begin``, if it goes on from a beginning; ``feed`` ids until ``stopped`` or the engine is done; ``finish`` once.
+
+    Raises: UnknownParser.
+    """
 
     def __init__(self, tokenizer: Tokenizer, options: PipelineOptions) -> None:
         family = require_tool_family(options.tool_parser)
@@ -99,7 +104,18 @@ class Pipeline:
         self._detokenizer = detokenizer(tokenizer, markers.stand_ins)
         self._stops = StopStrings(options.stop, markers)
         context = ReplyContext(options.tools, markers, options.reasoning_opened, options.prompt_tail)
-        self._reply = ReplyText(family, reasoning, context)
+        self._new_reply = partial(ReplyText, family, reasoning, context)
+        self._reply = self._new_reply()
+        self._beginning: Beginning | None = None
+
+    def begin(self, ids: Ids) -> None:
+        """What the reply goes on from: ids (int32 [n]) at the end of the prompt. They complete no events and no stop strings."""
+        text = "".join(map(self._detokenizer.feed, ids.tolist()))
+        self._reply.feed(text)
+        alone = self._new_reply()
+        alone.feed(text)
+        alone.finish()
+        self._beginning = Beginning(self._reply.output(), alone.output())
 
     def feed(self, ids: Ids) -> list[ReplyEvent]:
         """The events that these ids (int32 [n]) complete. Ids after a stop string are ignored."""
@@ -109,7 +125,7 @@ class Pipeline:
             self._held_end = None
         if tokens and tokens[-1] in self._end_ids:
             self._held_end = tokens.pop()
-        return merged(self._read(tokens))
+        return self._new(merged(self._read(tokens)))
 
     def finish(self, reason: FinishReason) -> list[ReplyEvent]:
         """The last events. Sets ``stopped`` if a character that was never completed completes a stop string."""
@@ -117,11 +133,18 @@ class Pipeline:
         if self._held_end is not None and not self._drops_end_token(self._held_end, reason):
             events += self._read([self._held_end])
         events += self._reply.feed(self._past_stops(self._detokenizer.finish()) + self._stops.finish())
-        return merged(events + self._reply.finish())
+        return self._new(merged(events + self._reply.finish()))
 
     def output(self) -> ParsedModelOutput:
-        """The reply so far; after ``finish``, the whole."""
+        """The reply so far, its beginning included; after ``finish``, the whole."""
         return self._reply.output(self.stopped.stop if self.stopped else None)
+
+    def rest(self) -> ParsedModelOutput:
+        """The reply so far without the beginning: what the events amount to."""
+        return self.output() if self._beginning is None else self._beginning.rest_of(self.output())
+
+    def _new(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
+        return events if self._beginning is None else self._beginning.without(events)
 
     def _drops_end_token(self, token: int, reason: FinishReason) -> bool:
         if reason is not FinishReason.STOP or token in self._stand_ins:
