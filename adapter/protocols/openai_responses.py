@@ -9,7 +9,7 @@ from adapter.errors import AdapterError
 from adapter.ids import IdSource
 from adapter.protocols import openai_responses_reply as replies
 from adapter.protocols.common import manager_message, neutral_finish_reason
-from adapter.protocols.openai_responses_request import parse_responses_request
+from adapter.protocols.openai_responses_request import ResponsesContext, parse_responses_request
 from adapter.protocols.openai_responses_stream import ResponsesStream
 from adapter.types import ChatRequest, ParsedModelOutput, Reply, Usage
 from engine.types import FinishReason
@@ -35,7 +35,7 @@ class OpenAIResponses:
     def reply(
         self, parsed: ParsedModelOutput, reason: FinishReason, ids: IdSource, request: ChatRequest | None = None
     ) -> Reply:
-        context = replies.context_of(request)
+        context = ResponsesContext.of(request)
         status = replies.status_of(parsed, reason)
         return Reply(
             wire=(context, status, replies.output_items(parsed, reason, ids, context)),
@@ -55,7 +55,7 @@ class OpenAIResponses:
     def stream(
         self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int
     ) -> ResponsesStream:
-        context = replies.context_of(request)
+        context = ResponsesContext.of(request)
         return ResponsesStream(reply_id=reply_id, model=model, ids=ids, created=created, context=context)
 
     def render_error(self, error: AdapterError) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from adapter.protocols import openai_chat_reply
 from adapter.protocols.common import dump_json, neutral_finish_reason
 from adapter.protocols.openai_responses_request import ResponsesContext
 from adapter.protocols.openai_responses_tools import CUSTOM_MEMBER, WireTool
-from adapter.types import ChatRequest, ParsedModelOutput, ToolUse, Usage
+from adapter.types import ParsedModelOutput, ToolUse, Usage
 from engine.types import FinishReason
 
 IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomplete", "failed"
@@ -26,12 +26,6 @@ Item = dict[str, Any]
 
 def new_response_id(ids: IdSource) -> str:
     return ids.new("resp_", 24)
-
-
-def context_of(request: ChatRequest | None) -> ResponsesContext:
-    """What the request said; of nothing, where there is none."""
-    context = request.reply_context if request is not None else None
-    return context if isinstance(context, ResponsesContext) else ResponsesContext({}, {})
 
 
 def new_reasoning(ids: IdSource) -> Item:

@@ -68,6 +68,12 @@ class ResponsesContext:
     repeated: Mapping[str, Any]
     """Members of the response object that are the request's own."""
 
+    @classmethod
+    def of(cls, request: ChatRequest | None) -> ResponsesContext:
+        """That of a request that was read here; the defaults, where there is none."""
+        context = request.reply_context if request is not None else None
+        return context if isinstance(context, cls) else cls({}, _repeated(Fields({})))
+
 
 def parse_responses_request(body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
     """``without``: rules of ``normalise`` to leave out. Raises: BadRequest."""

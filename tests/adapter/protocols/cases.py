@@ -15,6 +15,7 @@ from adapter.errors import AdapterError, UpstreamFailed
 from adapter.protocols.anthropic import AnthropicMessages
 from adapter.protocols.base import WireProtocol
 from adapter.protocols.openai_chat import OpenAIChat
+from adapter.protocols.openai_responses import OpenAIResponses
 from adapter.types import (
     ChatRequest,
     ParsedModelOutput,
@@ -36,7 +37,11 @@ CREATED = 1_700_000_000
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A property test must not fail because the machine is busy."""
 
-PROTOCOLS: dict[str, WireProtocol] = {"anthropic": AnthropicMessages(), "openai_chat": OpenAIChat()}
+PROTOCOLS: dict[str, WireProtocol] = {
+    "anthropic": AnthropicMessages(),
+    "openai_chat": OpenAIChat(),
+    "openai_responses": OpenAIResponses(),
+}
 
 
 class NumberedIds:

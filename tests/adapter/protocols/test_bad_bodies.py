@@ -106,7 +106,40 @@ CHAT_BODY: dict[str, Any] = {
     "metadata": {"session_id": "s"},
 }
 
-VALID = {"anthropic": ANTHROPIC_BODY, "openai_chat": CHAT_BODY}
+RESPONSES_BODY: dict[str, Any] = {
+    "model": "m",
+    "max_output_tokens": 32,
+    "instructions": "sys",
+    "input": [
+        {"role": "developer", "content": "more"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "plan"}], "encrypted_content": "e"},
+        {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "ok"}]},
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "lookup", "arguments": '{"q":1}'},
+        {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c2", "name": "patch", "input": "x"},
+        {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "r"}]},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": "r"},
+    ],
+    "tools": [
+        {"type": "function", "name": "lookup", "strict": False, "parameters": {"type": "object"}},
+        {"type": "custom", "name": "patch", "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}},
+        {"type": "namespace", "name": "ns", "description": "d", "tools": [{"type": "function", "name": "f"}]},
+        {"type": "web_search"},
+    ],
+    "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "lookup"}]},
+    "parallel_tool_calls": True,
+    "reasoning": {"effort": "low", "summary": "auto"},
+    "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}, "verbosity": "low"},
+    "include": ["reasoning.encrypted_content"],
+    "metadata": {"session_id": "s"},
+    "store": False,
+    "prompt_cache_key": "k",
+    "temperature": 1,
+    "stream": True,
+}  # fmt: skip
+
+VALID = {"anthropic": ANTHROPIC_BODY, "openai_chat": CHAT_BODY, "openai_responses": RESPONSES_BODY}
+HISTORY = {"anthropic": "messages", "openai_chat": "messages", "openai_responses": "input"}
 
 
 def parse_or_bad_request(protocol: WireProtocol, body: Any) -> None:
@@ -146,10 +179,12 @@ def test_random_json(protocol: str, body: Any) -> None:
 @UNTIMED
 @given(
     messages=JSON,
-    extra=st.dictionaries(st.sampled_from(sorted(ANTHROPIC_BODY.keys() | CHAT_BODY.keys())), JSON, max_size=3),
+    extra=st.dictionaries(
+        st.sampled_from(sorted({name for body in VALID.values() for name in body})), JSON, max_size=3
+    ),
 )
 def test_random_members(protocol: str, messages: Any, extra: dict[str, Any]) -> None:
-    parse_or_bad_request(PROTOCOLS[protocol], {"messages": messages} | extra)
+    parse_or_bad_request(PROTOCOLS[protocol], {HISTORY[protocol]: messages} | extra)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

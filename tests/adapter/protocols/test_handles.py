@@ -27,15 +27,18 @@ class CountedIds(TurnIds):
         return self.given[-1]
 
 
-def replayed(protocol: str, case: str, ids: Any) -> dict[str, Any]:
-    """The reply of ``case`` as an assistant message of the next request."""
+def replayed(protocol: str, case: str, ids: Any) -> list[dict[str, Any]]:
+    """The reply of ``case`` as the next request replays it."""
     reply = PROTOCOLS[protocol].reply(CASES[case].parsed, CASES[case].reason, ids)
+    if protocol == "openai_responses":
+        return list(reply.wire[2])
     body: Any = reply.wire[0]
-    return body if protocol == "openai_chat" else {"role": "assistant", "content": body}
+    return [body if protocol == "openai_chat" else {"role": "assistant", "content": body}]
 
 
 def parsed(protocol: str, *messages: dict[str, Any], **members: Any) -> ChatRequest:
-    return PROTOCOLS[protocol].parse_request({"messages": list(messages), **members})
+    history = "input" if protocol == "openai_responses" else "messages"
+    return PROTOCOLS[protocol].parse_request({history: list(messages), **members})
 
 
 @pytest.mark.parametrize("case", COMPLETE)
@@ -43,7 +46,7 @@ def parsed(protocol: str, *messages: dict[str, Any], **members: Any) -> ChatRequ
 def test_what_a_reply_carries_comes_back_at_its_message(protocol: str, case: str) -> None:
     handles = Handles()
     ids = CountedIds(handles)
-    request = parsed(protocol, HI, replayed(protocol, case, ids), HI)
+    request = parsed(protocol, HI, *replayed(protocol, case, ids), HI)
     assert request.handles == (((), tuple(ids.given), ()) if ids.given else ())
     turns = [handles.read("s", issued) for message in request.handles for issued in message]
     assert turns == [Handle(7, number + 1) for number in range(len(ids.given))]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import Message, RawMessageStreamEvent
 from hypothesis import given
 from hypothesis import strategies as st
+from openai import omit
 from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from adapter.errors import BadRequest, UpstreamTimeout
@@ -32,6 +35,9 @@ from tests.adapter.protocols.cases import CASES, COMPLETE, PROTOCOLS, UNTIMED, C
 from tests.support.sse import events_of
 
 _ANTHROPIC_EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
+_RESPONSES_EVENTS: dict[str, Any] = {
+    get_args(kind.model_fields["type"].annotation)[0]: kind for kind in get_args(get_args(ResponseStreamEvent)[0])
+}
 
 
 def fold_anthropic(raw: bytes) -> dict[str, Any]:
@@ -59,6 +65,39 @@ def fold_openai(raw: bytes) -> dict[str, Any]:
     return completion
 
 
+def fold_responses(raw: bytes) -> dict[str, Any]:
+    """The response of the last event, which the official SDK accepts, and which says what the items and their deltas said."""
+    state: ResponseStreamState[None] = ResponseStreamState(input_tools=omit, text_format=omit)
+    items: list[Any] = []
+    texts: dict[str, str] = {}
+    for name, data in events_of(raw):
+        assert name == data["type"]
+        state.handle_event(_RESPONSES_EVENTS[name].model_validate(data))
+        if name.endswith(".delta"):
+            texts[data["item_id"]] = texts.get(data["item_id"], "") + data["delta"]
+        elif name == "response.output_item.done":
+            assert data["output_index"] == len(items)
+            items.append(data["item"])
+    response: dict[str, Any] = data["response"]
+    assert response["output"] == items
+    assert texts == {item["id"]: item_text(item) for item in items}
+    return without_none(Response.model_validate(response).to_dict())
+
+
+def item_text(item: dict[str, Any]) -> str:
+    """What the deltas of an item amount to."""
+    match item["type"]:
+        case "message":
+            (part,) = item["content"]
+        case "reasoning":
+            (part,) = item["summary"]
+        case "custom_tool_call":
+            return str(item["input"])
+        case _:
+            return str(item["arguments"])
+    return str(part["text"])
+
+
 def body_anthropic(raw: bytes) -> dict[str, Any]:
     return without_none(Message.model_validate_json(raw).to_dict())
 
@@ -67,9 +106,14 @@ def body_openai(raw: bytes) -> dict[str, Any]:
     return without_none(ChatCompletion.model_validate_json(raw).to_dict())
 
 
+def body_responses(raw: bytes) -> dict[str, Any]:
+    return without_none(Response.model_validate_json(raw).to_dict())
+
+
 FOLDS: dict[str, tuple[Callable[[bytes], dict[str, Any]], Callable[[bytes], dict[str, Any]]]] = {
     "anthropic": (fold_anthropic, body_anthropic),
     "openai_chat": (fold_openai, body_openai),
+    "openai_responses": (fold_responses, body_responses),
 }
 
 
@@ -151,9 +195,12 @@ def test_a_failed_stream_never_looks_complete(protocol: str, batches: int) -> No
     case = CASES["thinking_text_tools"]
     failed = Case(case.batches[:batches], case.parsed, case.usage, error=UpstreamTimeout("the engine is silent"))
     raw = streamed(PROTOCOLS[protocol], failed)
-    for sign in (b"message_delta", b"message_stop", b"[DONE]", b'"finish_reason":"'):
+    for sign in (
+        b"message_delta", b"message_stop", b"[DONE]", b'"finish_reason":"', b"response.completed", b"response.incomplete",
+    ):  # fmt: skip
         assert sign not in raw
-    assert events_of(raw)[-1][1]["error"]["message"] == "the engine is silent"
+    last = events_of(raw)[-1][1]
+    assert last.get("response", last)["error"]["message"] == "the engine is silent"
 
 
 def test_anthropic_text_after_a_call_is_a_block_of_its_own() -> None:
