@@ -19,6 +19,7 @@ from adapter.http.stream import EventStream, write_whole
 from adapter.labels import label_request
 from adapter.protocols.base import WireProtocol
 from adapter.reply import LiveReply
+from adapter.sessions import Session
 from adapter.turn import check_model, count_prompt_tokens
 from adapter.types import ChatRequest
 
@@ -40,15 +41,27 @@ def turn_handler(protocol: WireProtocol, amend: Amend = lambda request, body: bo
         reply = session.replies.find(protocol.name, body, key, is_retry=_is_retry(request))
         if reply is None:
             reply = LiveReply(protocol.name, body, key, keep_bytes=state.services.config.replay_reply_bytes)
-            session.replies.add(reply)
-            label = label_request(request.headers, chat)
-            reply.start(ReplyMaker(state.services, session, protocol, chat, label).make)
-        with reply.reader() as reader:
-            if not chat.stream:
-                return await write_whole(reply, reader)
-            return await EventStream(request, reply, reader, state.services.config).run()
+            start_reply(request, session, protocol, chat, reply)
+        return await answer(request, reply, stream=chat.stream)
 
     return handle
+
+
+def start_reply(
+    request: web.Request, session: Session, protocol: WireProtocol, chat: ChatRequest, reply: LiveReply
+) -> None:
+    """Let ``reply`` be made, and be found again in its session."""
+    session.replies.add(reply)
+    label = label_request(request.headers, chat)
+    reply.start(ReplyMaker(request.app[STATE].services, session, protocol, chat, label).make)
+
+
+async def answer(request: web.Request, reply: LiveReply, *, stream: bool) -> web.StreamResponse:
+    """Give a client its reply from the beginning, and keep the reply alive meanwhile. Raises: AdapterError."""
+    with reply.reader() as reader:
+        if not stream:
+            return await write_whole(reply, reader)
+        return await EventStream(request, reply, reader, request.app[STATE].services.config).run()
 
 
 def _streamed_by_header(request: web.Request, body: dict[str, Any], chat: ChatRequest) -> ChatRequest:
