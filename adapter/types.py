@@ -132,6 +132,8 @@ class ChatRequest:
     deferred_tools: tuple[Tool, ...] = ()
     """Can be called too, but are defined by messages; part of no head."""
     tool_choice: ToolChoice = ToolChoice()
+    strict_tools: Mapping[str, str] = field(default_factory=dict)
+    """Tools whose calls have to follow their schema: name to the field that asks for it (``tools.0.function.strict``)."""
     parallel_tool_calls: bool = True
     """False: at most one call in a reply."""
     output_format: OutputFormat | None = None
