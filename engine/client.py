@@ -25,7 +25,7 @@ from engine.contract import (
     encode_control,
     encode_request,
 )
-from engine.errors import EngineError, EngineFailed, EngineProtocolError, EngineUnavailable
+from engine.errors import EngineError, EngineFailed, EngineProtocolError, EngineRejected, EngineUnavailable
 from engine.types import EngineInfo, GenerateRequest, TokenChunk
 
 _END_OF_STREAM_TIMEOUT_S = 5.0
@@ -79,6 +79,8 @@ class TritonClient:
 
         Raises: EngineError, see ``engine.errors``.
         """
+        if request.guide is not None and request.guide.kind not in self._info.guides:
+            raise EngineRejected(f"the model {self._info.model} has no guided decoding by {request.guide.kind}")
         message = infer_request(self._info.model, request.request_id, encode_request(request), GENERATE_OUTPUTS)
         message.parameters["session"].string_param = request.session
         message.parameters["turn"].int64_param = request.turn

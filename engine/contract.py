@@ -17,6 +17,10 @@ Semantics of our models:
   never clamped.
 - ``exclude_input_in_output`` defaults to true; false puts the prompt's ids before the first response's ids (no log
   probs for them).
+- ``guided_decoding_guide_type`` is a name of ``GuideKind``, ``guided_decoding_guide`` the grammar that the output follows:
+  its mask comes after penalties and before temperature and truncation. The model's parameter ``guided_decoding`` lists the
+  kinds that it offers, or is ``none``; other kinds and grammars that do not compile are refused, by the tensor's name.
+  Where the grammar is complete an end token may come; where nothing else may follow, the reply ends, with ``stop``.
 - ``stop: true`` cancels the live request of the same id and is itself answered by an empty final response.
 - ``control`` is a JSON object: ``{"op": "stats"}``, ``{"op": "flush"}`` (forget the KV cache) or
   ``{"op": "update_weights", "version": N}``. The answer is one final response with ``control_reply`` (BYTES [1, 1])
@@ -74,6 +78,8 @@ INPUTS: tuple[TensorSpec, ...] = (
     TensorSpec("streaming", "BOOL", (1,)),
     TensorSpec("stop", "BOOL", (1,)),
     TensorSpec("exclude_input_in_output", "BOOL", (1,)),
+    TensorSpec("guided_decoding_guide_type", "BYTES", (1,)),
+    TensorSpec("guided_decoding_guide", "BYTES", (1,)),
     TensorSpec("control", "BYTES", (1,)),
 )
 
@@ -153,17 +159,19 @@ def encode_request(request: GenerateRequest) -> list[WireTensor]:
     words = [(end_id,) for end_id in request.end_ids] + [word for word in request.stop_words if word]
     if words:
         tensors.append(encode_word_list("stop_words_list", words))
+    if request.guide is not None:
+        tensors.append(_string("guided_decoding_guide_type", request.guide.kind))
+        tensors.append(_string("guided_decoding_guide", request.guide.text))
     return tensors
 
 
 def encode_control(document: Mapping[str, Any]) -> list[WireTensor]:
     """The input tensors of one control request; the required inputs are there but not looked at."""
-    text = json.dumps(document).encode()
     return [
         WireTensor("input_ids", "INT32", (1, 1), bytes(4)),
         _scalar("input_lengths", "INT32", 1),
         _scalar("request_output_len", "INT32", 1),
-        WireTensor("control", "BYTES", (1, 1), len(text).to_bytes(4, "little") + text),
+        _string("control", json.dumps(document)),
     ]
 
 
@@ -259,6 +267,11 @@ def _int(outputs: Mapping[str, WireTensor], name: str) -> int:
 
 def _scalar(name: str, dtype: str, value: float) -> WireTensor:
     return WireTensor(name, dtype, (1, 1), _checked(name, dtype, [value]).tobytes())
+
+
+def _string(name: str, text: str) -> WireTensor:
+    data = text.encode()
+    return WireTensor(name, "BYTES", (1, 1), len(data).to_bytes(4, "little") + data)
 
 
 def _checked(name: str, dtype: str, values: Sequence[float]) -> NDArray[Any]:

@@ -21,10 +21,13 @@ from engine.client import ClientOptions, TritonClient
 from engine.contract import CONTROL_OUTPUTS, GENERATE_OUTPUTS, INPUTS, MODEL_NAME, OUTPUTS
 from engine.errors import EngineProtocolError, EngineRejected, EngineUnavailable, ProbeFailed
 from engine.failures import from_rpc
-from engine.types import EngineInfo, GenerateRequest, LogProbMode, SamplingParams, TokenChunk
+from engine.types import EngineInfo, GenerateRequest, GuideKind, LogProbMode, SamplingParams, TokenChunk
 
 PROBE_SESSION = "rollserve-probe"
 """The session name of the trial generation, as the engine log has it."""
+
+NO_GUIDES = "none"
+"""What the parameter ``guided_decoding`` of a model without it says."""
 
 _TRIAL_PROMPT_TOKENS = 8
 _TRIAL_TOKENS = 24
@@ -70,6 +73,7 @@ async def probe(
     info = _read_parameters(description)
     report(Finding("log probs", f"{info.log_prob_mode}, streamed as deltas"))
     report(Finding("limits", f"{info.max_seq_len} tokens, a vocabulary of {info.vocab_size}"))
+    report(Finding("guided decoding", ", ".join(sorted(info.guides)) or NO_GUIDES))
     version = await _try_generation(address, info, options, report)
     return replace(info, weight_version=version)
 
@@ -164,17 +168,28 @@ def _read_parameters(description: _Description) -> EngineInfo:
         max_seq_len=parameters.count("max_seq_len"),
         vocab_size=parameters.count("vocab_size"),
         weight_version=0,
+        guides=_read_guides(parameters.text("guided_decoding", NO_GUIDES)),
     )
 
 
+def _read_guides(listed: str) -> frozenset[GuideKind]:
+    """``listed``: kinds of guides with commas between them, or ``none``."""
+    names = [] if listed == NO_GUIDES else listed.split(",")
+    if unknown := [name for name in names if name not in list(GuideKind)]:
+        raise ProbeFailed(
+            f"the parameter guided_decoding has {unknown[0]!r}; it lists some of {', '.join(GuideKind)}, or is {NO_GUIDES}"
+        )
+    return frozenset(GuideKind(name) for name in names)
+
+
 class _Parameters:
-    """The model configuration's parameters, each of which must be there."""
+    """The model configuration's parameters, each of which must be there unless it has a default."""
 
     def __init__(self, description: _Description) -> None:
         self._description = description
 
-    def text(self, name: str) -> str:
-        value = self._description.parameters.get(name)
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._description.parameters.get(name, default)
         if value is None:
             raise ProbeFailed(
                 f"the configuration of the model {self._description.model} has no parameter {name}; render it with "

@@ -11,7 +11,8 @@ The Python backend imports the model as the module ``1.model`` and appends the f
 Parameters. ``COMMON_PARAMETERS`` are understood by every model of ours; a model declares its own in ``parameters.json``
 beside its ``model.py``: ``{name: default}``, strings all, ``null`` where the caller must give a value. A name that
 nobody declared is an error, so no parameter is ever accepted and ignored. Where a model has a ``model_dir``,
-``max_seq_len`` and ``vocab_size`` are read from its ``config.json`` unless given.
+``max_seq_len`` and ``vocab_size`` are read from its ``config.json`` unless given, and there is no guided decoding if it has no
+``tokenizer.json``: grammars are over text.
 
 Triton must not batch: ``max_batch_size`` is 1 (it gives each tensor its leading dimension) and there is no dynamic
 batcher, so that one request is one ``execute`` and the model does its own continuous batching.
@@ -37,12 +38,15 @@ MODELS = Path(model_repo.__file__).parent
 
 COMMON = MODELS / "common"
 
+_NO_GUIDES = "none"
+
 COMMON_PARAMETERS: Mapping[str, str | None] = {
     "log_probs_streaming": "delta",
     "log_prob_mode": "raw",
     "max_seq_len": None,
     "vocab_size": None,
     "weight_version": "0",
+    "guided_decoding": _NO_GUIDES,
     "coalesce_ms": "20",
     "engine_log": "",
 }
@@ -87,6 +91,8 @@ def effective_parameters(source: Path, given: Mapping[str, str]) -> dict[str, st
     known = {name: value for name, value in declared.items() if value is not None} | dict(given)
     if model_dir := known.get("model_dir"):
         known = _limits_of_checkpoint(Path(model_dir)) | known
+        if "guided_decoding" not in given and not (Path(model_dir) / "tokenizer.json").is_file():
+            known["guided_decoding"] = _NO_GUIDES
     missing = sorted(set(declared) - set(known))
     if missing:
         raise RepositoryError(f"the model {source.name} needs a value for {', '.join(missing)}")

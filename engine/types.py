@@ -33,9 +33,10 @@ class LogProbMode(StrEnum):
     """What the log probs of an engine are the log of."""
 
     RAW = "raw"
-    """log_softmax of the model's logits, before temperature, penalties and truncation."""
+    """log_softmax of the model's logits, before temperature, penalties, truncation and the mask of a guide."""
     PROCESSED = "processed"
-    """The distribution that was sampled from, after temperature, penalties and truncation."""
+    """The distribution that was sampled from, after temperature, penalties and truncation; where a guide was in force, after
+    its mask too. Importance ratios against it need the same mask on the trainer's side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,29 @@ class SamplingParams:
     """Subtracted from a token's logit for each time that the output holds it."""
 
 
+class GuideKind(StrEnum):
+    """What the text of a ``Guide`` is. The first four are TensorRT-LLM's (``guided_decoding_guide_type``)."""
+
+    JSON = "json"
+    """A JSON object; the text is not looked at."""
+    JSON_SCHEMA = "json_schema"
+    """JSON that follows the schema."""
+    REGEX = "regex"
+    """Text that matches as a whole, in the syntax of Rust's ``regex``."""
+    EBNF_GRAMMAR = "ebnf_grammar"
+    """A grammar in xgrammar's EBNF."""
+    LARK = "lark"
+    """A grammar in llguidance's variant of Lark, in which tokens are named by id (llguidance, docs/syntax.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """A grammar that the output ids have to follow. End tokens come only where it is complete."""
+
+    kind: GuideKind
+    text: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
     """One generation.
@@ -75,6 +99,8 @@ class GenerateRequest:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     end_ids: tuple[int, ...] = ()
     stop_words: tuple[tuple[int, ...], ...] = ()
+    guide: Guide | None = None
+    """Of a kind that ``EngineInfo.guides`` has."""
     session: str = ""
     turn: int = 0
 
@@ -108,6 +134,8 @@ class EngineInfo:
     """Prompt and output together, in tokens."""
     vocab_size: int
     weight_version: int
+    guides: frozenset[GuideKind] = frozenset()
+    """The kinds of guides that generations can have; empty where there is no guided decoding."""
 
 
 class Engine(Protocol):

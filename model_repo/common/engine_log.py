@@ -13,6 +13,7 @@ a reply's end finds its line. Refused requests sampled nothing and have none.
     error                       the error's text; null unless finish_reason is error
     cached_tokens               prompt tokens taken from the KV cache
     max_tokens, sampling        request_output_len, and the object of ``requests.Sampling``'s fields (seed among them)
+    guide                       the kind and text of the guide; null where there was none
     received_at, slot_freed_at  Unix time in seconds
 """
 
@@ -79,6 +80,7 @@ def format_entry(entry: LogEntry) -> bytes:
         "cached_tokens": entry.cached_tokens,
         "max_tokens": request.max_tokens,
         "sampling": asdict(request.sampling),
+        "guide": asdict(request.guide) if request.guide else None,
         "received_at": entry.received_at,
         "slot_freed_at": entry.slot_freed_at,
     }

@@ -16,6 +16,7 @@ from .contract import Contract
 from .control import Control, control_reply
 from .engine_log import EngineLog
 from .generation import Generation
+from .guides import NO_GUIDES, guide_kinds
 from .live import CancelPoller, DuplicateRequest, LiveRequests
 from .parameters import Parameters
 from .replies import Sender, control_outputs
@@ -59,7 +60,7 @@ class FrontSettings:
     """From the parameters that every model has."""
 
     limits: Limits
-    """``vocab_size`` and ``max_seq_len``."""
+    """``vocab_size``, ``max_seq_len`` and ``guided_decoding``."""
     coalesce_window: float
     """``coalesce_ms``, in seconds; 0 sends each token by itself."""
     engine_log: Path | None
@@ -73,6 +74,7 @@ class FrontSettings:
             limits=Limits(
                 vocab_size=parameters.integer("vocab_size", minimum=1),
                 max_seq_len=parameters.integer("max_seq_len", minimum=2),
+                guides=guide_kinds(parameters.text("guided_decoding", NO_GUIDES)),
             ),
             coalesce_window=parameters.number("coalesce_ms", 20) / 1000,
             engine_log=Path(log) if log else None,
@@ -133,7 +135,12 @@ class Front:
 
     def _generate(self, request: GenerateRequest, sender: Sender) -> None:
         generation = Generation(
-            request, sender, window=self._settings.coalesce_window, log=self._log, on_end=self._live.discard
+            request,
+            sender,
+            window=self._settings.coalesce_window,
+            log=self._log,
+            on_end=self._live.discard,
+            refusal=self._contract.invalid_request_prefix,
         )
         self._live.add(generation)
         try:

@@ -27,7 +27,8 @@ ERROR_REASON = "error"
 
 
 class Generation:
-    """``window`` in seconds; ``on_end`` is called with the generation when its id is free again."""
+    """``window`` in seconds; ``on_end`` is called with the generation when its id is free again. ``refusal`` begins the
+    message of a request that is refused."""
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class Generation:
         window: float,
         log: EngineLog | None,
         on_end: Callable[[Generation], None],
+        refusal: str = "",
     ) -> None:
         self.request = request
         self.stop_words = StopWords(request.end_ids, request.stop_words, request.sampling.min_tokens)
@@ -47,6 +49,7 @@ class Generation:
         self._window = Window(window)
         self._log = log
         self._on_end = on_end
+        self._refusal = refusal
         self._received_at = time.time()
         self._cum_log_prob = 0.0
         self._sent = 0
@@ -114,6 +117,11 @@ class Generation:
             self._end(ERROR_REASON, message, cached_tokens, weight_version)
         finally:
             self._sender.fail(message)
+
+    def refuse(self, message: str) -> None:
+        """The request turned out to be invalid before anything was sampled; the log has no line of it."""
+        self._on_end(self)
+        self._sender.fail(f"{self._refusal}{message}")
 
     def _end(self, reason: str, error: str | None, cached_tokens: int, weight_version: int) -> None:
         """Raises: OSError, if the log could not be written; the request ends all the same."""

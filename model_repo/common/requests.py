@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from .contract import NUMPY_DTYPES, Contract
 from .control import Control, ControlError, parse_control
+from .guides import Guide, GuideError, read_guide
 from .stop_words import decode_word_list
 
 UNSET_ID = -1
@@ -46,10 +47,11 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the served model allows. ``max_seq_len`` counts prompt and output together, in tokens."""
+    """What the served model allows. ``max_seq_len`` counts prompt and output together, in tokens; ``guides`` are kinds."""
 
     vocab_size: int
     max_seq_len: int
+    guides: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class GenerateRequest:
     exclude_input_in_output: bool
     session: str
     turn: int
+    guide: Guide | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +178,7 @@ def _generate_request(reader: Reader, tensors: _Tensors, limits: Limits) -> Gene
         exclude_input_in_output=tensors.flag("exclude_input_in_output", True),
         session=session,
         turn=turn,
+        guide=_guide(tensors, limits),
     )
 
 
@@ -245,6 +249,14 @@ def _sampling(tensors: _Tensors, max_tokens: int) -> Sampling:
         presence_penalty=tensors.number("presence_penalty", 0.0, finite, "a finite number"),
         frequency_penalty=tensors.number("frequency_penalty", 0.0, finite, "a finite number"),
     )
+
+
+def _guide(tensors: _Tensors, limits: Limits) -> Guide | None:
+    kind, text = (tensors.value(name) for name in ("guided_decoding_guide_type", "guided_decoding_guide"))
+    try:
+        return read_guide(kind, text, limits.guides)
+    except GuideError as error:
+        raise tensors.invalid(error.tensor, str(error)) from None
 
 
 def _origin(reader: Reader, tensors: _Tensors) -> tuple[str, int]:

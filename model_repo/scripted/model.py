@@ -41,6 +41,8 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         parameters = Parameters.from_model_config(args["model_config"])
         settings = FrontSettings.from_parameters(parameters)
+        if settings.limits.guides:
+            raise ParameterError("parameter guided_decoding: replies are the script's, so it must be none")
         text = _Text(parameters.text("tokenizer_dir", ""))
         script = _load_script(Path(parameters.text("script")), text, _timing_parameters(parameters))
         if script.reads_prompts:

@@ -4,6 +4,7 @@ What comes from outside (new requests, control, the close) is put into the inbox
 cancelled request is found by its flag there. So nothing here is locked, and all that happens to a request happens in
 one order.
 
+    (guided requests: compile the grammar, in a thread of its own) -> inbox
     inbox: admit, control -> drop the cancelled -> one step of the batch -> tokens to their generations -> ends
 
 When a turn of it breaks, all live requests fail with the error, the batch is built anew and the loop goes on; the
@@ -19,17 +20,20 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol
 
 import torch
 
 from .batch import Batch, RowSampler
+from .guided import GuideCompiler, GuideRefused, GuideState
 from .model_control import ModelControl
 from .slots import Drawn, Slot, Slots
 
 CANCELLED = "cancelled"
-"""The finish reason that is ours to say; the others come from ``Generation.add``."""
+STOP = "stop"
+"""The finish reasons that are ours to say, the latter where a grammar is over; else they come from ``Generation.add``."""
 
 SHUTTING_DOWN = "the server is shutting down"
 
@@ -50,13 +54,22 @@ class Generation(Protocol):
 
     def fail(self, message: str, *, cached_tokens: int = 0, weight_version: int) -> None: ...
 
+    def refuse(self, message: str) -> None: ...
+
 
 class GenerationLoop:
     """A ``common.front.Backend``. ``warn`` takes texts for the server's log."""
 
     def __init__(
-        self, slots: Slots, make_batch: BatchMaker, control: ModelControl, warn: Callable[[str], None]
+        self,
+        slots: Slots,
+        make_batch: BatchMaker,
+        control: ModelControl,
+        warn: Callable[[str], None],
+        guides: GuideCompiler | None = None,
     ) -> None:
+        """``guides`` is there if requests may have a guide."""
+        self._guides = guides
         self._slots = slots
         self._make_batch = make_batch
         self._batch: Batch | None = make_batch(slots)
@@ -74,11 +87,18 @@ class GenerationLoop:
 
     def close(self) -> None:
         """End what is live with an error, and the thread."""
+        if self._guides is not None:
+            self._guides.close()
         self._inbox.put(self._shut_down)
         self._thread.join()
 
     def submit(self, generation: Any) -> None:
-        self._inbox.put(partial(self._admit, generation))
+        guide = generation.request.guide
+        if guide is None:
+            self._inbox.put(partial(self._admit, generation, None))
+        else:
+            assert self._guides is not None  # the front refuses guides where there is no guided decoding
+            self._guides.compile(guide, partial(self._compiled, generation))
 
     def cancel(self, generation: Any) -> None:
         """Nothing to do: its flag is seen before the next step."""
@@ -110,11 +130,24 @@ class GenerationLoop:
         except queue.Empty:
             return
 
-    def _admit(self, generation: Generation) -> None:
+    def _compiled(self, generation: Generation, future: Future[GuideState]) -> None:
+        """In the compiler's thread."""
+        if future.cancelled():
+            end = partial(self._announce, generation.fail, SHUTTING_DOWN, weight_version=self._control.weight_version)
+        elif isinstance(error := future.exception(), GuideRefused):
+            end = partial(generation.refuse, f"guided_decoding_guide: {error}")
+        elif error is not None:
+            message = f"the grammar could not be compiled: {error}"
+            end = partial(self._announce, generation.fail, message, weight_version=self._control.weight_version)
+        else:
+            end = partial(self._admit, generation, future.result())
+        self._inbox.put(end)
+
+    def _admit(self, generation: Generation, guide: GuideState | None) -> None:
         if self._batch is None:
             self._announce(generation.fail, self._broken, weight_version=self._control.weight_version)
             return
-        slot = self._slots.open(generation)
+        slot = self._slots.open(generation, guide)
         self._batch.add(slot.key, generation.request.prompt_ids.tolist())
 
     def _perform(self, call: Any) -> None:
@@ -157,6 +190,10 @@ class GenerationLoop:
         reason = slot.generation.add(drawn.token, drawn.log_prob, self._control.weight_version, now)
         if reason is not None:
             self._end(slot, reason)
+        elif slot.guide is not None and slot.guide.error:
+            self._fail(slot, f"guided_decoding_guide: {slot.guide.error}")
+        elif slot.is_over:
+            self._end(slot, STOP)
 
     def _end(self, slot: Slot, reason: str) -> None:
         self._leave(slot)

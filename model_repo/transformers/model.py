@@ -5,10 +5,11 @@
                       -> common.generation -> client
 
 ``settings`` reads the parameters, ``weights`` loads and replaces them, ``model_control`` does stats, flush and new
-weights; ``batch`` alone touches the library's internals. None of these imports ``common``: what they need of it is
-handed in here, so that each can be tried without a server.
+weights; ``guided`` compiles grammars; ``batch`` alone touches the library's internals. None of these imports ``common``:
+what they need of it is handed in here, so that each can be tried without a server.
 
-Log probs are raw: log_softmax of the model's logits in float32, before temperature, penalties and truncation.
+Log probs are raw: log_softmax of the model's logits in float32, before temperature, penalties, truncation and the mask of a
+guide.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .common.contract import load_contract
 from .common.front import Front, FrontSettings
 from .common.parameters import Parameters
 from .common.triton import TritonReader, TritonSender, warn
+from .guided import GuideCompiler
 from .loop import GenerationLoop
 from .model_control import ModelControl
 from .settings import Settings, read_settings
@@ -57,9 +59,12 @@ def _generation_loop(settings: Settings) -> GenerationLoop:
     control = ModelControl(
         model, settings.weight_version, {"vocab_size": settings.vocab_size, "max_seq_len": settings.max_seq_len}
     )
+    tokenizer_file = settings.model_dir / "tokenizer.json"
+    guides = GuideCompiler(tokenizer_file, settings.vocab_size, settings.device) if settings.has_guides else None
     return GenerationLoop(
         Slots(settings.vocab_size, settings.device),
         lambda sampler: Batch(model, settings.cache, settings.max_seq_len, sampler),
         control,
         warn,
+        guides,
     )

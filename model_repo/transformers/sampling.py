@@ -1,7 +1,7 @@
 """How the next token is drawn: pure functions of one row of logits, the request's values, and (seed, position).
 
-Order, as in vLLM and the OpenAI API: end tokens banned by ``min_tokens``; repetition penalty; frequency and presence
-penalty; temperature; top_k; top_p over what top_k left. Temperature 0 is argmax.
+Order, as in vLLM and the OpenAI API: repetition penalty; frequency and presence penalty; end tokens banned by
+``min_tokens``, and the mask of a guide; temperature; top_k; top_p over what top_k left. Temperature 0 is argmax.
 
 The draw is the Gumbel-max trick (Gumbel 1954): argmax of the scores plus independent Gumbel noise is a sample of their
 softmax. Noise is a hash of (seed, position, token id), so a request draws the same token whatever else is in its batch
@@ -75,16 +75,24 @@ def has_penalties(values: SamplingValues) -> bool:
 
 
 def draw(
-    logits: Tensor, values: SamplingValues, position: int, history: TokenHistory | None, banned: Tensor | None
+    logits: Tensor,
+    values: SamplingValues,
+    position: int,
+    history: TokenHistory | None,
+    banned: Tensor | None,
+    allowed: Tensor | None = None,
 ) -> Tensor:
     """The next token id, int64 []. ``logits`` float32 [V] is the model's own and is not written to.
 
-    ``position`` counts the output tokens so far. ``banned``, int64 [n], are ids that must not come now.
+    ``position`` counts the output tokens so far. ``banned``, int64 [n], are ids that must not come now; ``allowed``, bool [V],
+    says which may, at least one.
     """
     if history is not None:
         logits = penalised(logits, values, history)
     if banned is not None:
         logits = logits.index_fill(0, banned, -torch.inf)
+    if allowed is not None:
+        logits = logits.masked_fill(~allowed, -torch.inf)
     if values.temperature == 0:
         return logits.argmax()
     scores = (logits - logits.max()) / max(values.temperature, _MIN_TEMPERATURE)

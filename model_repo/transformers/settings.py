@@ -10,6 +10,7 @@
     max_batch_tokens    tokens in one forward pass, so also how much of a prompt is prefilled between two steps that
                         decode; 0: 128 on the CPU, 2048 on CUDA
     max_batch_requests  requests in one forward pass; more wait
+    guided_decoding     kinds of guides that requests may have, from ``OFFERED_GUIDES``, or none; needs model_dir/tokenizer.json
 
 ``max_seq_len``, ``vocab_size`` and ``weight_version`` are parameters of every model.
 """
@@ -26,6 +27,9 @@ import torch
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _MAX_BATCH_TOKENS = {"cpu": 128, "cuda": 2048}
 _SEQUENCES_ON_CPU = 2
+OFFERED_GUIDES = frozenset({"json", "json_schema", "regex", "lark"})
+"""By the names of the client's ``GuideKind``; ``guided`` compiles them."""
+
 _MIN_PAGE_SIZE = 4
 """The library's own limit."""
 
@@ -47,6 +51,7 @@ class Limits(Protocol):
 
     vocab_size: int
     max_seq_len: int
+    guides: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ class Settings:
     vocab_size: int
     weight_version: int
     cache: CacheSettings
+    has_guides: bool
 
 
 def read_settings(parameters: ParameterReads, limits: Limits) -> Settings:
@@ -85,7 +91,16 @@ def read_settings(parameters: ParameterReads, limits: Limits) -> Settings:
         vocab_size=limits.vocab_size,
         weight_version=parameters.integer("weight_version", 0),
         cache=_cache(parameters, device, limits.max_seq_len),
+        has_guides=_has_guides(limits.guides),
     )
+
+
+def _has_guides(kinds: frozenset[str]) -> bool:
+    if unknown := sorted(kinds - OFFERED_GUIDES):
+        raise SettingsError(
+            f"parameter guided_decoding: {unknown[0]!r} is none of {', '.join(sorted(OFFERED_GUIDES))}; none switches it off"
+        )
+    return bool(kinds)
 
 
 def _cache(parameters: ParameterReads, device: torch.device, max_seq_len: int) -> CacheSettings:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .guided import GuideState
 from .sampling import TokenHistory, draw, has_penalties
 
 
@@ -17,15 +18,26 @@ class Slot:
     """One live request; ``generation`` is a ``common.generation.Generation``.
 
     The rest is set when it is first scheduled, so that tensors are made on the stream that computes with them.
-    ``history`` is there if there are penalties; ``banned``, int64 [n], are the end tokens that ``min_tokens`` holds
-    back.
+    ``history`` is there if there are penalties; ``end_ids``, int64 [n], if something depends on the request's end tokens:
+    ``min_tokens``, which holds them back, or a guide, which lets them come only where it is complete.
     """
 
     key: str
     generation: Any
+    guide: GuideState | None
     cached_tokens: int | None = None
     history: TokenHistory | None = None
-    banned: Tensor | None = None
+    end_ids: Tensor | None = None
+
+    @property
+    def may_end(self) -> bool:
+        """An end token would end the reply."""
+        return not self.generation.stop_words.held
+
+    @property
+    def is_over(self) -> bool:
+        """No token can follow: the grammar wants none, and there is no end token that may come."""
+        return self.guide is not None and self.guide.over and not (self.end_ids is not None and self.may_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +65,10 @@ class Slots:
     def all(self) -> list[Slot]:
         return list(self._slots.values())
 
-    def open(self, generation: Any) -> Slot:
+    def open(self, generation: Any, guide: GuideState | None) -> Slot:
         """A slot with a key that no other ever had: clients' ids may be empty, or used again."""
         self._opened += 1
-        slot = Slot(str(self._opened), generation)
+        slot = Slot(str(self._opened), generation, guide)
         self._slots[slot.key] = slot
         return slot
 
@@ -70,7 +82,7 @@ class Slots:
             return
         slot.cached_tokens = cached_tokens
         slot.history = self._history(slot.generation.request)
-        slot.banned = self._banned(slot.generation.request)
+        slot.end_ids = self._end_ids(slot)
 
     def draw(self, keys: Sequence[str], logits: Tensor) -> Tensor:
         slots = [self._slots[key] for key in keys]
@@ -81,8 +93,7 @@ class Slots:
         pairs = zip(slots, tokens.tolist(), log_probs.tolist(), strict=True)
         self._drawn = [Drawn(slot, token, log_prob) for slot, token, log_prob in pairs]
         for drawn in self._drawn:
-            if drawn.slot.history is not None:
-                drawn.slot.history.add(drawn.token)
+            _remember(drawn.slot, drawn.token)
         return tokens
 
     def take_drawn(self) -> list[Drawn]:
@@ -95,13 +106,26 @@ class Slots:
             return None
         return TokenHistory(request.prompt_ids, self._vocab_size, self._device)
 
-    def _banned(self, request: Any) -> Tensor | None:
-        if not request.end_ids or not request.sampling.min_tokens:
+    def _end_ids(self, slot: Slot) -> Tensor | None:
+        request = slot.generation.request
+        if not request.end_ids or not (request.sampling.min_tokens or slot.guide):
             return None
         return torch.tensor(request.end_ids, dtype=torch.int64, device=self._device)
 
 
 def _next_token(slot: Slot, logits: Tensor) -> Tensor:
+    """A guide's own mask says where end tokens may come; what it wants besides is no end, though it be an end token's id."""
     generation = slot.generation
-    banned = slot.banned if generation.stop_words.held else None
-    return draw(logits, generation.request.sampling, len(generation.output_ids), slot.history, banned)
+    banned = allowed = None
+    if slot.guide is not None:
+        allowed = slot.guide.allowed(slot.end_ids if slot.may_end else None)
+    elif not slot.may_end:
+        banned = slot.end_ids
+    return draw(logits, generation.request.sampling, len(generation.output_ids), slot.history, banned, allowed)
+
+
+def _remember(slot: Slot, token: int) -> None:
+    if slot.history is not None:
+        slot.history.add(token)
+    if slot.guide is not None and not (slot.may_end and token in slot.generation.request.end_ids):
+        slot.guide.accept(token)

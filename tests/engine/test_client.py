@@ -22,7 +22,7 @@ from engine.errors import (
     EngineTimeout,
     EngineUnavailable,
 )
-from engine.types import Finished, FinishReason, GenerateRequest
+from engine.types import Finished, FinishReason, GenerateRequest, Guide, GuideKind
 from tests.engine.conftest import Server
 from tests.engine.fake_triton import answer, failure, fake_triton
 from tests.engine.misbehaving import INFO, collect, request, sampled_ids
@@ -190,6 +190,13 @@ async def test_a_value_that_cannot_be_sent_is_refused_without_a_connection() -> 
     async with TritonClient("127.0.0.1:1", INFO) as client:
         with pytest.raises(EngineRejected, match="request_output_len"):
             await collect(client, request(max_tokens=2**31))
+
+
+async def test_a_guide_that_the_model_does_not_offer_is_refused_without_a_connection() -> None:
+    guided = replace(request(), guide=Guide(GuideKind.REGEX, "a+"))
+    async with TritonClient("127.0.0.1:1", replace(INFO, guides=frozenset({GuideKind.LARK}))) as client:
+        with pytest.raises(EngineRejected, match="has no guided decoding by regex"):
+            await collect(client, guided)
 
 
 async def test_messages_above_grpcs_default_size_arrive_whole() -> None:

@@ -23,7 +23,7 @@ from engine.contract import (
     encode_word_list,
 )
 from engine.errors import EngineProtocolError, EngineRejected
-from engine.types import Finished, FinishReason, GenerateRequest, SamplingParams
+from engine.types import Finished, FinishReason, GenerateRequest, Guide, GuideKind, SamplingParams
 
 DTYPES = {"INT32": "<i4", "FP32": "<f4", "UINT64": "<u8", "BOOL": "?"}
 IDS = st.integers(0, 2**31 - 1)
@@ -91,6 +91,16 @@ def test_a_request_has_the_dtypes_and_ranks_of_the_table() -> None:
         assert sent.dtype == specs[sent.name].dtype
         assert len(sent.shape) == 1 + len(specs[sent.name].dims)
         assert sent.shape[0] == 1
+
+
+def test_a_guide_travels_as_two_strings() -> None:
+    plain = {sent.name for sent in encode_request(GenerateRequest("r", prompt(1), 1))}
+    guided = encode_request(GenerateRequest("r", prompt(1), 1, guide=Guide(GuideKind.REGEX, "é+")))
+    added = [sent for sent in guided if sent.name not in plain]
+    assert added == [
+        WireTensor("guided_decoding_guide_type", "BYTES", (1, 1), b"\x05\0\0\0regex"),
+        WireTensor("guided_decoding_guide", "BYTES", (1, 1), b"\x03\0\0\0\xc3\xa9+"),
+    ]
 
 
 def test_without_end_ids_and_stop_words_there_is_no_word_list() -> None:

@@ -12,7 +12,7 @@ import pytest
 from engine.client import ClientOptions
 from engine.errors import EngineFailed, EngineUnavailable, ProbeFailed
 from engine.probe import Finding, probe
-from engine.types import EngineInfo, LogProbMode
+from engine.types import EngineInfo, GuideKind, LogProbMode
 from tests.engine.conftest import Server
 from tests.engine.fake_triton import Described, Script, answer, failure, fake_triton
 
@@ -32,7 +32,14 @@ async def test_a_sound_model_on_a_real_triton(server: Server) -> None:
     findings: list[Finding] = []
     info = await probe(server.address, report=findings.append)
     assert info == EngineInfo("tensorrt_llm", LogProbMode.RAW, max_seq_len=4096, vocab_size=1000, weight_version=7)
-    assert [finding.subject for finding in findings] == ["server", "model", "log probs", "limits", "trial"]
+    assert [finding.subject for finding in findings] == [
+        "server",
+        "model",
+        "log probs",
+        "limits",
+        "guided decoding",
+        "trial",
+    ]
     assert findings[-1].detail == "24 tokens, log probs from -0.5 to -0.5"
 
 
@@ -48,6 +55,19 @@ async def test_a_short_context_is_respected() -> None:
     described = Described()
     described.parameters["max_seq_len"] = "10"
     assert (await probe_fake(described, short)).max_seq_len == 10
+
+
+async def test_the_kinds_of_guides_are_those_that_the_model_lists() -> None:
+    described = Described()
+    assert (await probe_fake(described)).guides == frozenset()
+    described.parameters["guided_decoding"] = "none"
+    assert (await probe_fake(described)).guides == frozenset()
+    described.parameters["guided_decoding"] = "json_schema,lark"
+    assert (await probe_fake(described)).guides == {GuideKind.JSON_SCHEMA, GuideKind.LARK}
+
+
+def lists_an_unknown_guide(described: Described) -> None:
+    described.parameters["guided_decoding"] = "lark,telepathy"
 
 
 def lacks_an_input(described: Described) -> None:
@@ -103,6 +123,7 @@ def has_no_room(described: Described) -> None:
         (streams_cumulatively, "streams log probs as 'cumulative'; only 'delta'"),
         (has_an_unknown_mode, "'rounded'; it must be one of raw, processed"),
         (lacks_a_parameter, "no parameter vocab_size"),
+        (lists_an_unknown_guide, "guided_decoding has 'telepathy'; it lists some of json, json_schema, .*, or is none"),
         (has_no_number, "max_seq_len is 'many'"),
         (has_no_room, "max_seq_len is 8, too short"),
     ],
@@ -161,7 +182,13 @@ async def test_what_was_found_before_a_failure_is_reported() -> None:
     async with fake_triton(all_zero) as address:
         with pytest.raises(ProbeFailed):
             await probe(address, report=findings.append)
-    assert [finding.subject for finding in findings] == ["server", "model", "log probs", "limits"]
+    assert [finding.subject for finding in findings] == [
+        "server",
+        "model",
+        "log probs",
+        "limits",
+        "guided decoding",
+    ]
 
 
 async def test_a_broken_generation_is_the_engines_failure() -> None:

@@ -74,6 +74,7 @@ def test_parameters_are_the_given_over_the_declared_over_the_common(models: Path
         "log_probs_streaming": "delta",
         "log_prob_mode": "raw",
         "weight_version": "0",
+        "guided_decoding": "none",
         "engine_log": "",
     }
 
@@ -113,6 +114,16 @@ def test_limits_come_from_the_checkpoint(models: Path, tmp_path: Path, config: A
     found = effective_parameters(models / "toy", given)
     assert (found["max_seq_len"], found["vocab_size"]) == ("2048", "64")
     assert effective_parameters(models / "toy", {**given, "max_seq_len": "99"})["max_seq_len"] == "99"
+
+
+def test_without_a_tokenizer_there_is_no_guided_decoding(models: Path, tmp_path: Path) -> None:
+    (models / "toy" / "parameters.json").write_text('{"model_dir": null, "guided_decoding": "regex"}')
+    folder = checkpoint(tmp_path / "checkpoint", {"max_position_embeddings": 2048, "vocab_size": 64})
+    given = {"model_dir": str(folder)}
+    assert effective_parameters(models / "toy", given)["guided_decoding"] == "none"
+    assert effective_parameters(models / "toy", {**given, "guided_decoding": "lark"})["guided_decoding"] == "lark"
+    (folder / "tokenizer.json").write_text("{}")
+    assert effective_parameters(models / "toy", given)["guided_decoding"] == "regex"
 
 
 def test_limits_that_the_checkpoint_lacks_must_be_given(models: Path, tmp_path: Path) -> None:

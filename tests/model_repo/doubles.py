@@ -42,8 +42,14 @@ class FakeReader:
 
 
 def arrays_from_wire(tensors: list[WireTensor]) -> dict[str, NDArray[Any]]:
-    """What Triton makes of the client's tensors (none of them BYTES)."""
-    return {t.name: np.frombuffer(t.data, dtype=NUMPY_DTYPES[t.dtype]).reshape(t.shape) for t in tensors}
+    """What Triton makes of the client's tensors; those of BYTES hold one string."""
+    return {tensor.name: _array(tensor).reshape(tensor.shape) for tensor in tensors}
+
+
+def _array(tensor: WireTensor) -> NDArray[Any]:
+    if tensor.dtype == "BYTES":
+        return np.array([tensor.data[4:]], dtype=np.object_)
+    return np.frombuffer(tensor.data, dtype=NUMPY_DTYPES[tensor.dtype])
 
 
 @dataclass

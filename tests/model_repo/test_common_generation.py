@@ -270,3 +270,15 @@ def test_a_log_that_cannot_be_written_is_an_error_but_the_client_gets_its_end(en
         else:
             generation.fail("why", weight_version=0)
     assert (sender.finals, freed) == (1, [generation])
+
+
+def test_a_refused_request_frees_its_id_and_has_no_line_in_the_log(tmp_path: Path) -> None:
+    log, sender, ended = EngineLog(tmp_path / "log.jsonl"), FakeSender(), []
+    generation = Generation(
+        make_request(), sender, window=0.0, log=log, on_end=ended.append, refusal="invalid request: "
+    )
+    generation.refuse("guided_decoding_guide: no grammar")
+    log.close()
+    assert ended == [generation]
+    assert sender.error == "invalid request: guided_decoding_guide: no grammar"
+    assert (tmp_path / "log.jsonl").read_text() == ""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from common.control import Control, ControlOp
-from common.requests import ControlRequest, GenerateRequest, InvalidRequest, StopRequest, decode
+from common.guides import Guide
+from common.requests import ControlRequest, GenerateRequest, InvalidRequest, Limits, StopRequest, decode
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.contract import encode_request
 from engine.types import GenerateRequest as ClientRequest
-from engine.types import SamplingParams
+from engine.types import Guide as SentGuide
+from engine.types import GuideKind, SamplingParams
 from tests.model_repo.doubles import LIMITS, FakeReader, arrays_from_wire, contract
 
 
@@ -205,6 +208,45 @@ def test_a_prompt_that_leaves_no_room_is_too_long_and_one_that_just_fits_is_not(
 def test_a_wrong_request_parameter_is_refused_by_name(parameters: str, name: str) -> None:
     with pytest.raises(InvalidRequest, match=f"^parameter {name}: "):
         decoded(valid_tensors(), parameters_json=parameters)
+
+
+GUIDING = replace(LIMITS, guides=frozenset({"regex", "lark"}))
+
+
+def guided(**tensors: bytes) -> dict[str, Any]:
+    named = {f"guided_decoding_{name}": np.array([[text]], dtype=object) for name, text in tensors.items()}
+    return valid_tensors() | named
+
+
+def test_a_guide_arrives_as_the_client_encodes_it() -> None:
+    request = ClientRequest("r", np.arange(8, dtype=np.int32), 16, guide=SentGuide(GuideKind.LARK, 'start: "é"'))
+    got = decode(FakeReader(arrays_from_wire(encode_request(request))), contract(), GUIDING)
+    assert isinstance(got, GenerateRequest)
+    assert got.guide == Guide("lark", 'start: "é"')
+    assert decoded(valid_tensors()).guide is None
+
+
+@pytest.mark.parametrize(
+    ("tensors", "limits", "reason"),
+    [
+        (
+            guided(guide_type=b"regex", guide=b"a"),
+            LIMITS,
+            "_type: 'regex' is not offered .* there is no guided decoding",
+        ),
+        (
+            guided(guide_type=b"json", guide=b""),
+            GUIDING,
+            "_type: 'json' is not offered by this model; there is lark, regex",
+        ),
+        (guided(guide=b"a+"), GUIDING, "_type: missing, though there is a guide"),
+        (guided(guide_type=b"regex", guide=b"\xff"), GUIDING, ": not UTF-8"),
+        (guided(guide_type=b"regex", guide=b"a" * (2**20 + 1)), GUIDING, ": 1048577 bytes, more than 1048576"),
+    ],
+)
+def test_a_wrong_guide_is_refused_by_name(tensors: dict[str, Any], limits: Limits, reason: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"^guided_decoding_guide{reason}"):
+        decode(FakeReader(tensors), contract(), limits)
 
 
 def test_stop_needs_nothing_else_to_be_valid() -> None:

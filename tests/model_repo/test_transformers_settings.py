@@ -40,7 +40,8 @@ def test_every_declared_parameter_is_read() -> None:
     declared = json.loads((Path(folder.__file__).parent / "parameters.json").read_text())
     parameters = RecordingParameters({name: value or "/models/m" for name, value in declared.items()})
     read_settings(parameters, LIMITS)
-    assert parameters.read == {*declared, "weight_version"}
+    # guided_decoding is read with the limits, for every model.
+    assert parameters.read == {*declared, "weight_version"} - {"guided_decoding"}
 
 
 def test_defaults_on_the_cpu() -> None:
@@ -50,6 +51,13 @@ def test_defaults_on_the_cpu() -> None:
     assert (result.cache.page_size, result.cache.num_blocks) == (16, 2 * 7)
     assert (result.cache.max_batch_tokens, result.cache.max_batch_requests) == (128, 64)
     assert result.weight_version == 0
+
+
+def test_only_guides_that_can_be_compiled_may_be_offered() -> None:
+    assert not settings().has_guides
+    assert settings(Limits(32, 100, frozenset({"regex", "lark"}))).has_guides
+    with pytest.raises(SettingsError, match="parameter guided_decoding: 'ebnf_grammar' is none of json, json_schema"):
+        settings(Limits(32, 100, frozenset({"ebnf_grammar", "json"})))
 
 
 def test_given_values() -> None:
