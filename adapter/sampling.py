@@ -75,9 +75,12 @@ def _read_value(name: str, value: Any, field_name: str) -> float | int:
 
 
 def effective_sampling(
-    config: Config, session: SessionSampling, request: ChatRequest, fresh_seed: int
+    config: Config, session: SessionSampling, request: ChatRequest, fresh_seed: int, choice: int = 0
 ) -> EffectiveSampling:
-    """Lay the four layers over one another. ``fresh_seed`` is used where nobody chose a seed."""
+    """Lay the four layers over one another. ``fresh_seed`` is used where nobody chose a seed.
+
+    ``choice`` is added to the seed, whoever chose it: several replies to one request must not be the same.
+    """
     asked = dict(request.sampling)
     if request.max_tokens is not None:
         asked["max_tokens"] = request.max_tokens
@@ -93,4 +96,5 @@ def effective_sampling(
     values.update(session.pinned)
     overridden = tuple(name for name, value in session.pinned.items() if asked.get(name, value) != value)
     max_tokens = int(values.pop("max_tokens"))
+    values["seed"] = (values["seed"] + choice) % 2**64
     return EffectiveSampling(SamplingParams(**values), max_tokens, overridden)

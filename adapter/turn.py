@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from adapter.config import Config
-from adapter.errors import BadRequest, NotFound, PromptTooLong, UpstreamFailed, from_engine
+from adapter.errors import AdapterError, BadRequest, Interrupted, NotFound, PromptTooLong, UpstreamFailed, from_engine
 from adapter.handles import HandleIds, Handles
 from adapter.ids import ReplyIds
 from adapter.parsing import choose_parsers
@@ -90,13 +90,16 @@ async def count_prompt_tokens(services: TurnServices, session: Session | None, r
 
 
 async def prepare_turn(
-    services: TurnServices, session: Session, number: int, request: ChatRequest, label: Label
+    services: TurnServices, session: Session, number: int, request: ChatRequest, label: Label, choice: int = 0
 ) -> Turn:
-    """Everything that can be refused before the engine is asked. Raises: AdapterError."""
+    """Everything that can be refused before the engine is asked. Raises: AdapterError.
+
+    ``choice`` counts the replies to one request: each has the seed of the one before plus one.
+    """
     check_model(services.config, request)
     _check_demands(request)
     request = for_policy(session.trajectory.policy, request)
-    sampling = effective_sampling(services.config, session.settings.sampling, request, secrets.randbits(63))
+    sampling = effective_sampling(services.config, session.settings.sampling, request, secrets.randbits(63), choice)
     prompt = await services.prompting.prompt(session, request)
     generate = GenerateRequest(
         request_id=services.ids.new("gen_", 24),
@@ -114,6 +117,8 @@ def _check_demands(request: ChatRequest) -> None:
     """Raises: BadRequest, for demands on the output that only guided decoding could meet."""
     if request.tool_choice.mode is ToolChoiceMode.REQUIRED or request.tool_choice.names:
         raise BadRequest("this server cannot force a tool call or narrow the tools", field="tool_choice")
+    for field in request.strict_tools.values():
+        raise BadRequest("strict schemas are not supported by this server; leave it out", field=field)
     if request.output_format is not None:
         raise BadRequest(
             "structured output is not supported by this server; leave it out", field=request.output_format.field
@@ -157,6 +162,8 @@ class Turn:
         self._label = label
         self._generate = generate
         self._chunks: list[TokenChunk] = []
+        self._untaken: list[tuple[int, float]] = []
+        self._taken = 0
         self._started_at = time.time()
         tools = (*request.tools, *request.deferred_tools)
         self._pipeline = services.prompting.pipeline(prompt.ids, tools, request.stop, prompt.replied)
@@ -166,20 +173,37 @@ class Turn:
 
         Raises: AdapterError, if the engine fails. Then, and if it is closed early, what was sampled is kept as an interrupted turn.
         """
+        feed = self.session.feed
+        feed.began(self.number, self.prompt.plan)
+        error: AdapterError = Interrupted("the turn was stopped before its end")
         try:
             # Closed with this generator, not when the garbage collector finds it: that is what frees the engine's slot at once.
             async with aclosing(self._run()) as batches:
                 async for batch in batches:
+                    feed.said(self.number, batch)
                     yield batch
+        except AdapterError as failure:
+            error = failure
+            raise
         finally:
             if self.outcome is None:
                 self._keep_interrupted()
+            feed.ended(self.number, error if self.outcome is None else None)
+
+    def take_tokens(self) -> list[tuple[int, float]]:
+        """What was sampled since the last call of this, with log probs; only for a request that asked for them."""
+        count = self._pipeline.tokens if self.outcome is None else self.outcome.usage.output_tokens
+        new, self._taken = count - self._taken, count
+        taken, self._untaken = self._untaken[:new], self._untaken[new:]
+        return taken
 
     async def _run(self) -> AsyncGenerator[list[ReplyEvent], None]:
         try:
             async with aclosing(self._services.engine.generate(self._generate)) as chunks:
                 async for chunk in chunks:
                     self._chunks.append(chunk)
+                    if self.request.log_probs:
+                        self._untaken += zip(chunk.ids.tolist(), chunk.log_probs.tolist(), strict=True)
                     events = self._pipeline.feed(chunk.ids)
                     if chunk.finished is not None or self._pipeline.stopped is not None:
                         break

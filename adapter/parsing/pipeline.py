@@ -100,7 +100,8 @@ class Pipeline:
         self._end_ids = frozenset(options.end_ids)
         self._stand_ins = markers.stand_ins
         self._held_end: int | None = None
-        self._tokens = 0
+        self.tokens = 0
+        """Tokens that were read so far."""
         self._detokenizer = detokenizer(tokenizer, markers.stand_ins)
         self._stops = StopStrings(options.stop, markers)
         context = ReplyContext(options.tools, markers, options.reasoning_opened, options.prompt_tail)
@@ -157,7 +158,7 @@ class Pipeline:
         for token in tokens:
             if self.stopped is not None:
                 break
-            self._tokens += 1
+            self.tokens += 1
             text = self._past_stops(self._detokenizer.feed(token))
             if self._reply.settled:
                 visible.append(text)
@@ -174,5 +175,5 @@ class Pipeline:
     def _past_stops(self, text: str) -> str:
         free = self._stops.feed(text)
         if self._stops.hit is not None and self.stopped is None:
-            self.stopped = StopHit(self._stops.hit, self._tokens)
+            self.stopped = StopHit(self._stops.hit, self.tokens)
         return free
