@@ -6,7 +6,8 @@ AdapterError
 ├── Unauthorized          401
 ├── NotFound              404  unknown session, model or path
 ├── Conflict              409  the session is in a state that excludes this call
-├── Gone                  410  the session is finished
+├── Gone                  410  the session is finished, or what is asked for is no longer kept
+│   └── Interrupted       410  the turn was stopped before its end
 ├── BodyTooLarge          413
 ├── TooManyRequests       429  with ``retry_after`` seconds
 ├── UpstreamFailed        502  the engine broke or lied
@@ -28,6 +29,11 @@ class AdapterError(Exception):
         super().__init__(message)
         self.field = field
         self.retry_after = retry_after
+
+    @property
+    def code(self) -> str:
+        """The kind of error as a word: ``bad_request``."""
+        return "".join(f"_{c.lower()}" if c.isupper() else c for c in type(self).__name__).lstrip("_")
 
 
 class BadRequest(AdapterError):
@@ -57,6 +63,10 @@ class Conflict(AdapterError):
 
 class Gone(AdapterError):
     status = 410
+
+
+class Interrupted(Gone):
+    """Not a conflict or a timeout: clients send those again by themselves."""
 
 
 class BodyTooLarge(AdapterError):

@@ -21,6 +21,7 @@ from typing import Any
 
 from adapter.config import Config
 from adapter.errors import BadRequest, Conflict, Gone, NotFound, TooManyRequests
+from adapter.feed import SessionFeed
 from adapter.replies import ReplayBudget, ReplyBook
 from adapter.sampling import SessionSampling
 from adapter.trajectory import Export, ExportFilters, RewardSpec, Sample, Trajectory
@@ -73,6 +74,7 @@ class Session:
     trajectory: Trajectory
     created_at: float
     replies: ReplyBook
+    feed: SessionFeed
     state: SessionState = SessionState.OPEN
     in_flight: set[asyncio.Task[Any]] = field(default_factory=set)
     turns_started: int = 0
@@ -132,7 +134,8 @@ class Sessions:
         policy = settings.policy or self._config.history_policy
         trajectory = Trajectory(self._config.fork_threshold_tokens, require_log_probs=True, policy=policy)
         replies = ReplyBook(self._replays, self._config.replay_session_bytes)
-        session = Session(sid, settings, trajectory, time.time(), replies)
+        feed = SessionFeed(self._config.replay_reply_bytes, self._config.replay_keep_s)
+        session = Session(sid, settings, trajectory, time.time(), replies, feed)
         self._live[sid] = session
         return session
 
@@ -232,6 +235,7 @@ class Sessions:
     def _end(self, session: Session) -> None:
         self._live.pop(session.sid, None)
         session.replies.close()
+        session.feed.close()
 
     def _remember(self, sid: str, finished: _Finished) -> None:
         self._finished[sid] = finished

@@ -84,9 +84,4 @@ def _retry_headers(error: AdapterError) -> dict[str, str]:
 
 def control_error(error: AdapterError) -> dict[str, Any]:
     """The error body of the server's own routes."""
-    return {"error": {"type": _kind(error), "message": str(error), "field": error.field}}
-
-
-def _kind(error: AdapterError) -> str:
-    name = type(error).__name__
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+    return {"error": {"type": error.code, "message": str(error), "field": error.field}}
