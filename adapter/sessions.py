@@ -77,31 +77,36 @@ class Session:
     feed: SessionFeed
     state: SessionState = SessionState.OPEN
     in_flight: set[asyncio.Task[Any]] = field(default_factory=set)
+    turns_in_flight: int = 0
+    """A task may run several turns: the choices of one reply."""
     turns_started: int = 0
     finishing: tuple[FinishRequest, asyncio.Task[bytes]] | None = None
     """The finish that runs: the same request again joins it."""
 
     @contextmanager
-    def turn_in_flight(self, max_turns: int | None) -> Iterator[int]:
+    def turn_in_flight(self, max_turns: int | None, count: int = 1) -> Iterator[int]:
         """Hold a place in the in-flight set; gives the number of this turn, counted from 1 by start.
 
-        Raises: Gone, TooManyRequests.
+        With ``count`` it is the first of so many turns that the task runs. Raises: Gone, TooManyRequests.
         """
         task = asyncio.current_task()
         assert task is not None
-        self._admit(max_turns)
-        self.turns_started += 1
+        self._admit(max_turns, count)
+        first = self.turns_started + 1
+        self.turns_started += count
+        self.turns_in_flight += count
         self.in_flight.add(task)
         try:
-            yield self.turns_started
+            yield first
         finally:
+            self.turns_in_flight -= count
             self.in_flight.discard(task)
 
-    def _admit(self, max_turns: int | None) -> None:
+    def _admit(self, max_turns: int | None, count: int) -> None:
         if self.state is not SessionState.OPEN:
             raise Gone(f"session {self.sid!r} is being finished")
         limit = self.settings.max_turns or max_turns
-        if limit is not None and self.trajectory.turn_count + len(self.in_flight) >= limit:
+        if limit is not None and self.trajectory.turn_count + self.turns_in_flight + count > limit:
             raise TooManyRequests(f"session {self.sid!r} has had its {limit} turns")
 
 
