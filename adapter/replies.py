@@ -77,7 +77,7 @@ class ReplyBook:
         self._tidy()
         self._count += 1
         reply.number = self._count
-        reply.on_end = self._ended
+        reply.on_end.append(self._ended)
         self._replies.append(reply)
 
     def find(self, route: str, body: Mapping[str, Any], key: str | None, *, is_retry: bool) -> LiveReply | None:

@@ -88,8 +88,8 @@ class LiveReply:
         self.error: AdapterError | None = None
         self.ended_at: float | None = None
         """By ``time.monotonic``."""
-        self.on_end: Callable[[LiveReply], None] | None = None
-        """Called once, when no more will come."""
+        self.on_end: list[Callable[[LiveReply], None]] = []
+        """Each is called once, in this order, when no more will come."""
         self._render_error: Callable[[AdapterError], bytes] | None = None
         self._task: asyncio.Task[None] | None = None
         self._cancelled_by: AdapterError | None = None
@@ -202,5 +202,5 @@ class LiveReply:
         if was_open:
             self.ended_at = time.monotonic()
             self.events.close()
-            if self.on_end is not None:
-                self.on_end(self)
+            for call in self.on_end:
+                call(self)

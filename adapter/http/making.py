@@ -35,13 +35,12 @@ class ReplyMaker:
         self._protocol = protocol
         self._chat = chat
         self._label = label
-        self._model = chat.model or services.config.served_model_name
-        self._reply_id = protocol.new_reply_id(services.ids)
-        self._created = int(time.time())
+        self.model = chat.model or services.config.served_model_name
+        self.reply_id = protocol.new_reply_id(services.ids)
+        self.created = int(time.time())
 
     async def make(self, reply: LiveReply) -> None:
         """Raises: AdapterError."""
-        reply.wire_id = self._reply_id
         try:
             await self._make(reply)
         except AdapterError:
@@ -58,7 +57,7 @@ class ReplyMaker:
 
     async def _stream(self, turn: Turn, reply: LiveReply) -> None:
         frames = self._protocol.stream(
-            self._chat, reply_id=self._reply_id, model=self._model, ids=turn.ids, created=self._created
+            self._chat, reply_id=self.reply_id, model=self.model, ids=turn.ids, created=self.created
         )
         reply.begin(debug_headers(turn), keepalive=frames.keepalive(), render_error=frames.error)
         reply.append(frames.start(int(turn.prompt.ids.size)))
@@ -79,7 +78,7 @@ class ReplyMaker:
         assert outcome is not None
         made = self._protocol.reply(outcome.parsed, outcome.reason, turn.ids, self._chat)
         body = self._protocol.render_body(
-            made, reply_id=self._reply_id, model=self._model, usage=outcome.usage, created=self._created
+            made, reply_id=self.reply_id, model=self.model, usage=outcome.usage, created=self.created
         )
         reply.commit(dump_json(body))
 

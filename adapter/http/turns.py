@@ -32,28 +32,46 @@ def turn_handler(protocol: WireProtocol, amend: Amend = lambda request, body: bo
 
     async def handle(request: web.Request) -> web.StreamResponse:
         request[PROTOCOL] = protocol
-        body = amend(request, await read_json_object(request))
-        chat = _streamed_by_header(request, body, protocol.parse_request(body))
-        state = request.app[STATE]
-        check_model(state.services.config, chat)
-        session = session_of(request, state.sessions, protocol, body)
-        key = request.headers.get("Idempotency-Key")
-        reply = session.replies.find(protocol.name, body, key, is_retry=_is_retry(request))
-        if reply is None:
-            reply = LiveReply(protocol.name, body, key, keep_bytes=state.services.config.replay_reply_bytes)
-            start_reply(request, session, protocol, chat, reply)
-        return await answer(request, reply, stream=chat.stream)
+        asked = ask(request, protocol, amend(request, await read_json_object(request)))
+        return await answer(request, asked.reply, stream=asked.chat.stream)
 
     return handle
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """A request and the reply that it is given. ``maker`` is None where that reply was there before."""
+
+    chat: ChatRequest
+    session: Session
+    reply: LiveReply
+    maker: ReplyMaker | None
+
+
+def ask(request: web.Request, protocol: WireProtocol, body: dict[str, Any], *, background: bool = False) -> Asked:
+    """Find the reply to ``body``, or start one; nothing of that has happened yet when this returns. Raises: AdapterError."""
+    chat = _streamed_by_header(request, body, protocol.parse_request(body))
+    state = request.app[STATE]
+    check_model(state.services.config, chat)
+    session = session_of(request, state.sessions, protocol, body)
+    key = request.headers.get("Idempotency-Key")
+    reply = session.replies.find(protocol.name, body, key, is_retry=_is_retry(request))
+    if reply is not None:
+        return Asked(chat, session, reply, None)
+    keep_bytes = state.services.config.replay_reply_bytes
+    reply = LiveReply(protocol.name, body, key, background=background, keep_bytes=keep_bytes)
+    return Asked(chat, session, reply, start_reply(request, session, protocol, chat, reply))
+
+
 def start_reply(
     request: web.Request, session: Session, protocol: WireProtocol, chat: ChatRequest, reply: LiveReply
-) -> None:
+) -> ReplyMaker:
     """Let ``reply`` be made, and be found again in its session."""
+    maker = ReplyMaker(request.app[STATE].services, session, protocol, chat, label_request(request.headers, chat))
+    reply.wire_id = maker.reply_id
     session.replies.add(reply)
-    label = label_request(request.headers, chat)
-    reply.start(ReplyMaker(request.app[STATE].services, session, protocol, chat, label).make)
+    reply.start(maker.make)
+    return maker
 
 
 async def answer(request: web.Request, reply: LiveReply, *, stream: bool) -> web.StreamResponse:
