@@ -18,3 +18,11 @@ def read_json(text: str) -> Any:
     """
     value = orjson.loads(text)
     return json.loads(text) if _LONG_INTEGER.search(text) else value
+
+
+def json_text(value: Any) -> str:
+    """``value`` as JSON. Integers keep all their digits: orjson refuses those beyond 64 bits."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -6,22 +6,28 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from adapter.parsing.base import UnknownParser
-from adapter.parsing.tools.family import ToolFamily
+from adapter.parsing.tools.family import ToolFamily, WholeReplyFamily
+from adapter.parsing.tools.harmony import HARMONY
 from adapter.parsing.tools.hermes import HERMES
+from adapter.parsing.tools.kimi import KIMI
+from adapter.parsing.tools.mistral import MISTRAL
 from adapter.parsing.tools.xml import XML, XML_FALLBACK
 
-TOOL_FAMILIES: Mapping[str, ToolFamily] = MappingProxyType(
+TOOL_FAMILIES: Mapping[str, ToolFamily | WholeReplyFamily] = MappingProxyType(
     {
         "none": XML_FALLBACK,
         "xml": XML,
         "hermes": HERMES,
         "qwen3_coder": XML,  # this and the next are the names that SGLang and slime use
         "qwen25": HERMES,
+        "gpt_oss": HARMONY,
+        "kimi_k2": KIMI,
+        "mistral": MISTRAL,
     }
 )
 
 
-def require_tool_family(name: str) -> ToolFamily:
+def require_tool_family(name: str) -> ToolFamily | WholeReplyFamily:
     """Raises: UnknownParser."""
     if name not in TOOL_FAMILIES:
         raise UnknownParser("tool", name, TOOL_FAMILIES)
