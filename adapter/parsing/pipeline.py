@@ -96,6 +96,8 @@ class Pipeline:
         self.stopped: StopHit | None = None
         self.reasoning_tokens = 0
         """Tokens with some text inside the reasoning, its tags included; a token that also holds visible text counts."""
+        self._undecided_tokens = 0
+        """Tokens that count as reasoning unless they turn out to be calls."""
         self._shows_end_token = family.shows_end_token
         self._end_ids = frozenset(options.end_ids)
         self._stand_ins = markers.stand_ins
@@ -134,7 +136,10 @@ class Pipeline:
         if self._held_end is not None and not self._drops_end_token(self._held_end, reason):
             events += self._read([self._held_end])
         events += self._reply.feed(self._past_stops(self._detokenizer.finish()) + self._stops.finish())
-        return self._new(merged(events + self._reply.finish()))
+        events += self._reply.finish()
+        if not self._reply.ends_in_call:
+            self.reasoning_tokens += self._undecided_tokens
+        return self._new(merged(events))
 
     def output(self) -> ParsedModelOutput:
         """The reply so far, its beginning included; after ``finish``, the whole."""
@@ -169,7 +174,10 @@ class Pipeline:
     def _read_reasoning(self, text: str) -> list[ReplyEvent]:
         inside = self._reply.inside_reasoning
         events = self._reply.feed(text)
-        self.reasoning_tokens += inside or self._reply.inside_reasoning
+        self._undecided_tokens += inside or self._reply.inside_reasoning
+        if not self._reply.undecided:
+            self.reasoning_tokens += self._undecided_tokens
+            self._undecided_tokens = 0
         return events
 
     def _past_stops(self, text: str) -> str:

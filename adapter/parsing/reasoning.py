@@ -2,7 +2,7 @@
 
 The opening tag may be the first thing in the output or already the last thing in the prompt (``opened``); a tag that repeats the
 prompt's is not part of the reasoning. Without a closing tag all of it is reasoning. After the closing tag all is visible text: a
-later ``<think>`` is literal. A tool call inside the reasoning is a thought, not a call.
+later ``<think>`` is literal. A tool call inside the reasoning is a thought, but for what ``adapter.parsing.unclosed`` says.
 
 The newlines around the tags belong to the format, as chat templates have it (Qwen3: ``<think>``, newline, reasoning without outer
 newlines, newline, ``</think>``, two newlines, text without leading newlines), so a parsed message renders to what was sampled.

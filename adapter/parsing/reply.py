@@ -12,6 +12,7 @@ from adapter.parsing.base import ReasoningParser, ReplyContext, ReplyParser, Too
 from adapter.parsing.reasoning import ReasoningFamily, require_reasoning_family
 from adapter.parsing.tools.family import ToolFamily, WholeReplyFamily
 from adapter.parsing.tools.registry import require_tool_family
+from adapter.parsing.unclosed import UnclosedReasoning, pieces, whole_calls
 from adapter.types import (
     ParsedModelOutput,
     ReasoningDelta,
@@ -29,7 +30,10 @@ class ReplyText:
     """Text in, merged events out; ``output`` is what they amount to."""
 
     def __init__(self, tools: ToolFamily | WholeReplyFamily, reasoning: ReasoningFamily, context: ReplyContext) -> None:
+        self._context = context
         self._spelled = context.markers.spelled
+        self._new_tools = tools.parser
+        self._unclosed = _unclosed(tools, reasoning, context)
         self._reasoning: ReasoningParser
         if isinstance(tools, WholeReplyFamily):
             whole = tools.parser(context)
@@ -45,7 +49,12 @@ class ReplyText:
 
     @property
     def inside_reasoning(self) -> bool:
-        return self._reasoning.inside
+        return self._reasoning.inside and not (self._unclosed is not None and self._unclosed.past_reasoning)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the text fed last is reasoning is not known yet: it may be a call in reasoning that was never closed."""
+        return self._unclosed is not None and self._unclosed.holding
 
     @property
     def settled(self) -> bool:
@@ -58,10 +67,27 @@ class ReplyText:
         return isinstance(self._last, ToolCallEnd)
 
     def feed(self, text: str) -> list[ReplyEvent]:
-        return self._collect(self._after_reasoning(self._reasoning.feed(text)))
+        if self._unclosed is None or self._reasoning.settled:
+            return self._collect(self._read(text))
+        events: list[ReplyEvent] = []
+        for piece in pieces(text):
+            events += self._read(self._unclosed.take(piece, self._reasoning.inside))
+        return self._collect(events)
 
     def finish(self) -> list[ReplyEvent]:
-        return self._collect(self._after_reasoning(self._reasoning.finish()) + self._tools.finish())
+        events: list[ReplyEvent] = []
+        calls = self._unclosed_calls()
+        if self._unclosed is not None and not calls:
+            events += self._read(self._unclosed.release())
+        events += self._after_reasoning(self._reasoning.finish())
+        return self._collect([*events, *calls, *self._tools.finish()])
+
+    def _unclosed_calls(self) -> list[ReplyEvent]:
+        calls = self._unclosed.calls() if self._unclosed is not None else ""
+        return whole_calls(self._new_tools(self._context), calls, self._context) if calls else []
+
+    def _read(self, text: str) -> list[ReplyEvent]:
+        return self._after_reasoning(self._reasoning.feed(text))
 
     def output(self, stop_sequence: str | None = None) -> ParsedModelOutput:
         return ParsedModelOutput(
@@ -105,6 +131,18 @@ class ReplyText:
                 return TextDelta(self._spelled(text))
             case _:
                 return event
+
+
+def _unclosed(
+    tools: ToolFamily | WholeReplyFamily, reasoning: ReasoningFamily, context: ReplyContext
+) -> UnclosedReasoning | None:
+    """None where calls inside the reasoning can't be told from thoughts."""
+    if isinstance(tools, WholeReplyFamily) or tools.call_tags is None or not reasoning.markers:
+        return None
+    opening, closing = map(context.markers.look, tools.call_tags)
+    if opening in tools.call_tags or closing in tools.call_tags:
+        return None
+    return UnclosedReasoning(opening, closing, context.markers.look(reasoning.closing))
 
 
 class _LeftToParser:

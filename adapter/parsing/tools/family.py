@@ -19,6 +19,9 @@ class ToolFamily:
     and is listed here is given to the parser too."""
     shows_end_token: bool = False
     """The text is passed on exactly as decoded, the token that ended the reply included."""
+    call_tags: tuple[str, str] | None = None
+    """The markers that open and close a call, or all calls of a reply, for calls in reasoning that is never closed
+    (``adapter.parsing.unclosed``)."""
 
 
 @dataclass(frozen=True, slots=True)

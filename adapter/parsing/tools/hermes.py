@@ -47,7 +47,7 @@ def hermes_calls(context: ReplyContext) -> TaggedCalls:
     return TaggedCalls(markers, {"{": lambda: JsonCall(markers), "<": xml_block(context)})
 
 
-HERMES = ToolFamily(hermes_calls, markers=TAGS)
+HERMES = ToolFamily(hermes_calls, markers=TAGS, call_tags=TAGS)
 
 
 class _At(Enum):

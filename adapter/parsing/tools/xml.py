@@ -44,7 +44,7 @@ def xml_calls(context: ReplyContext) -> TaggedCalls:
     return TaggedCalls(context.markers, {"<": xml_block(context)})
 
 
-XML = ToolFamily(xml_calls, markers=TAGS)
+XML = ToolFamily(xml_calls, markers=TAGS, call_tags=TAGS)
 XML_FALLBACK = ToolFamily(xml_calls, markers=TAGS, shows_end_token=True)
 
 
