@@ -16,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from model_repo.common.control import Control, ControlOp
 from model_repo.common.front import ControlCall
 from model_repo.common.generation import Generation
+from model_repo.common.guides import Guide
 from model_repo.common.replies import Outputs
 from model_repo.common.requests import GenerateRequest, Sampling
 from model_repo.transformers.batch import Batch
@@ -93,8 +94,8 @@ class Inbox:
 class CountingSlots(Slots):
     """Counts for each request how often it was scheduled with an empty cache: twice if it was preempted."""
 
-    def __init__(self) -> None:
-        super().__init__(VOCAB, torch.device("cpu"))
+    def __init__(self, vocab_size: int = VOCAB) -> None:
+        super().__init__(vocab_size, torch.device("cpu"))
         self.fresh_starts: dict[str, int] = {}
 
     def scheduled(self, key: str, cached_tokens: int) -> None:
@@ -112,7 +113,14 @@ class Served:
     warnings: list[str] = field(default_factory=list)
 
     def send(
-        self, prompt: list[int], max_tokens: int, *, end_ids: tuple[int, ...] = (), words: Any = (), **sampling: Any
+        self,
+        prompt: list[int],
+        max_tokens: int,
+        *,
+        end_ids: tuple[int, ...] = (),
+        words: Any = (),
+        guide: Guide | None = None,
+        **sampling: Any,
     ) -> tuple[Inbox, Generation]:
         request = GenerateRequest(
             request_id="",
@@ -126,9 +134,10 @@ class Served:
             exclude_input_in_output=True,
             session="",
             turn=0,
+            guide=guide,
         )
         inbox = Inbox()
-        generation = Generation(request, inbox, window=0.0, log=None, on_end=lambda _: None)
+        generation = Generation(request, inbox, window=0.0, log=None, on_end=lambda _: None, refusal="refused: ")
         self.loop.submit(generation)
         return inbox, generation
 
@@ -148,10 +157,10 @@ class Served:
         return self.control(ControlOp.STATS)[0]
 
 
-def tiny_model() -> LlamaForCausalLM:
+def tiny_model(vocab_size: int = VOCAB) -> LlamaForCausalLM:
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=VOCAB,
+        vocab_size=vocab_size,
         hidden_size=32,
         intermediate_size=48,
         num_hidden_layers=2,
@@ -179,12 +188,19 @@ def serving() -> Iterator[Callable[..., Served]]:
     """A function that starts loops; all are closed at the end."""
     running: list[GenerationLoop] = []
 
-    def start(*, num_blocks: int = 64, max_batch_tokens: int = 64, make: Any = None) -> Served:
-        model, slots, warnings = tiny_model(), CountingSlots(), []
+    def start(
+        *,
+        num_blocks: int = 64,
+        max_batch_tokens: int = 64,
+        make: Any = None,
+        guides: Any = None,
+        vocab_size: int = VOCAB,
+    ) -> Served:
+        model, slots, warnings = tiny_model(vocab_size), CountingSlots(vocab_size), []
         cache = CacheSettings(PAGE, num_blocks, max_batch_tokens, 16)
         make_batch = make or (lambda sampler: Batch(model, cache, min(MAX_SEQ_LEN, num_blocks * PAGE), sampler))
-        control = ModelControl(model, 3, {"vocab_size": VOCAB, "max_seq_len": MAX_SEQ_LEN})
-        loop = GenerationLoop(slots, make_batch, control, warnings.append)
+        control = ModelControl(model, 3, {"vocab_size": vocab_size, "max_seq_len": MAX_SEQ_LEN})
+        loop = GenerationLoop(slots, make_batch, control, warnings.append, guides)
         loop.start()
         running.append(loop)
         return Served(model, loop, slots, warnings)
