@@ -223,6 +223,14 @@ ReplyEvent = ReasoningDelta | TextDelta | ToolCallStart | ToolCallDelta | ToolCa
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogProb:
+    """One sampled token of a reply, for a client that asked: the bytes that it adds to the text, and its log prob."""
+
+    text: bytes
+    log_prob: float
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts of a reply."""
 

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from adapter.errors import NotFound
 from adapter.http.bodies import read_json_object
+from adapter.http.choices import ChoicesMaker
 from adapter.http.failures import Handler
 from adapter.http.making import ReplyMaker
 from adapter.http.session_name import known_session, session_of
@@ -67,7 +68,8 @@ def start_reply(
     request: web.Request, session: Session, protocol: WireProtocol, chat: ChatRequest, reply: LiveReply
 ) -> ReplyMaker:
     """Let ``reply`` be made, and be found again in its session."""
-    maker = ReplyMaker(request.app[STATE].services, session, protocol, chat, label_request(request.headers, chat))
+    make = ChoicesMaker if chat.n > 1 or chat.log_probs else ReplyMaker
+    maker = make(request.app[STATE].services, session, protocol, chat, label_request(request.headers, chat))
     reply.wire_id = maker.reply_id
     session.replies.add(reply)
     reply.start(maker.make)

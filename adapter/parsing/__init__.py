@@ -6,6 +6,7 @@ from adapter.parsing.detokenize import marked_text
 from adapter.parsing.markers import Markers
 from adapter.parsing.pipeline import Pipeline, PipelineOptions, StopHit, markers_of
 from adapter.parsing.reply import parse_model_output
+from adapter.parsing.token_text import token_bytes
 
 __all__ = [
     "Markers",
@@ -18,4 +19,5 @@ __all__ = [
     "marked_text",
     "markers_of",
     "parse_model_output",
+    "token_bytes",
 ]

@@ -63,7 +63,7 @@ class ByteLevelDetokenizer:
         stand_in = self._stand_ins.get(token)
         if stand_in is not None:
             return self.finish() + stand_in
-        return self._utf8.decode(_bytes_of(self._tokenizer.id_to_token(token)))
+        return self._utf8.decode(spelled_bytes(self._tokenizer.id_to_token(token)))
 
     def finish(self) -> str:
         return self._utf8.decode(b"", final=True)
@@ -118,8 +118,11 @@ def _byte_alphabet() -> dict[str, int]:
 _BYTES = _byte_alphabet()
 
 
-def _bytes_of(token: str | None) -> bytes:
-    """A token with a character outside the byte alphabet was added as plain text and stands for itself."""
+def spelled_bytes(token: str | None) -> bytes:
+    """The bytes that a token of a byte-level vocabulary spells.
+
+    One with a character outside the byte alphabet was added as plain text and stands for itself.
+    """
     if token is None:
         return b""
     try:

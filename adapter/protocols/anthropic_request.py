@@ -1,7 +1,7 @@
 """Anthropic Messages, the request: a body becomes a neutral ``ChatRequest``.
 
 The reference is the official SDK's ``MessageCreateParams``, beta fields included. Refused by name, since nothing here can honour
-it: images, documents and server tools, strict tool schemas, server-side edits of the history. ``thinking.budget_tokens`` and the
+it: images, documents and server tools, server-side edits of the history. ``thinking.budget_tokens`` and the
 effort are listed as of no effect: they guide a model that knows of them, and clients send them always.
 """
 
@@ -54,9 +54,9 @@ def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = (
     refuse_knobs(fields, _REFUSED)
     normaliser = Normaliser(without)
     tools = read_tools(fields)
-    tool_choice, parallel = read_tool_choice(fields, tools)
     history = MessagesHistory(normaliser, tools)
     history.read(fields)
+    tool_choice, parallel = read_tool_choice(fields, tools)
     sampling = read_sampling(fields)
     max_tokens = fields.integer_or_none("max_tokens", 1)
     check_token_limits(fields, sampling, max_tokens)
@@ -67,6 +67,7 @@ def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = (
         tools=tuple(tools.head),
         deferred_tools=tuple(tools.deferred),
         tool_choice=tool_choice,
+        strict_tools=tools.strict,
         parallel_tool_calls=parallel,
         output_format=_read_output_format(fields),
         model=fields.text_or_none("model"),

@@ -29,6 +29,8 @@ class MessagesTools:
 
     head: list[Tool] = field(default_factory=list)
     deferred: list[Tool] = field(default_factory=list)
+    strict: dict[str, str] = field(default_factory=dict)
+    """``ChatRequest.strict_tools``."""
 
     def names(self) -> set[str]:
         return {tool["function"]["name"] for tool in (*self.head, *self.deferred)}
@@ -40,13 +42,29 @@ class MessagesTools:
                 return _definition(tool)
         return name
 
+    def read(self, tool: Fields) -> Tool:
+        """One definition. Raises: BadRequest."""
+        kind = tool.text_or_none("type")
+        if kind not in (None, "custom"):
+            raise tool.wrong("type", f"{kind[:64]!r} is a server tool; only custom tools are supported")
+        if tool.flag("strict"):
+            self.strict[tool.name_text("name")] = tool.at("strict")
+        if tool.objects("input_examples"):
+            raise tool.wrong("input_examples", "not supported by this server; put examples into the description")
+        if any(caller != "direct" for caller in tool.texts("allowed_callers")):
+            raise tool.wrong("allowed_callers", "only direct is supported")
+        schema = tool.json_object_or_none("input_schema")
+        if schema is None:
+            raise tool.wrong("input_schema", "is required: an object")
+        return function_tool(tool.name_text("name"), tool.text_or_none("description") or "", schema)
+
     def change(self, block: Fields) -> str:
         """What the model reads of a ``tool_addition`` or ``tool_removal``. Raises: BadRequest."""
         added = block.text("type") == "tool_addition"
         tool = block.object("tool")
         kind = tool.text("type")
         if kind == "tool_definition" and added:
-            definition = _read_tool(tool.object("definition"))
+            definition = self.read(tool.object("definition"))
             self.deferred.append(definition)
             return f"This tool is available from now on:\n{_definition(definition)}"
         if kind != "tool_reference":
@@ -63,7 +81,7 @@ def read_tools(fields: Fields) -> MessagesTools:
     """Raises: BadRequest."""
     tools = MessagesTools()
     for tool in fields.objects("tools"):
-        (tools.deferred if tool.flag("defer_loading") else tools.head).append(_read_tool(tool))
+        (tools.deferred if tool.flag("defer_loading") else tools.head).append(tools.read(tool))
     return tools
 
 
@@ -86,19 +104,3 @@ def read_tool_choice(fields: Fields, tools: MessagesTools) -> tuple[ToolChoice, 
 
 def _definition(tool: Tool) -> str:
     return json.dumps(tool, ensure_ascii=False)
-
-
-def _read_tool(tool: Fields) -> Tool:
-    kind = tool.text_or_none("type")
-    if kind not in (None, "custom"):
-        raise tool.wrong("type", f"{kind[:64]!r} is a server tool; only custom tools are supported")
-    if tool.flag("strict"):
-        raise tool.wrong("strict", "strict schemas are not supported by this server; leave it out")
-    if tool.objects("input_examples"):
-        raise tool.wrong("input_examples", "not supported by this server; put examples into the description")
-    if any(caller != "direct" for caller in tool.texts("allowed_callers")):
-        raise tool.wrong("allowed_callers", "only direct is supported")
-    schema = tool.json_object_or_none("input_schema")
-    if schema is None:
-        raise tool.wrong("input_schema", "is required: an object")
-    return function_tool(tool.name_text("name"), tool.text_or_none("description") or "", schema)

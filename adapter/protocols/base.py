@@ -7,11 +7,12 @@ look complete: they are sent only after the turn is committed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 from adapter.errors import AdapterError
 from adapter.ids import IdSource
-from adapter.types import ChatRequest, ParsedModelOutput, Reply, ReplyEvent, Usage
+from adapter.types import ChatRequest, ParsedModelOutput, Reply, ReplyEvent, TokenLogProb, Usage
 from engine.types import FinishReason
 
 
@@ -71,3 +72,48 @@ class WireProtocol(Protocol):
     def render_error(self, error: AdapterError) -> dict[str, Any]:
         """The protocol's error body, naming ``error.field`` where there is one."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of the answers in a reply. ``tokens`` are all that were sampled for it, if the client wants to see them."""
+
+    reply: Reply
+    tokens: Sequence[TokenLogProb] | None = None
+
+
+class ChoiceStream(Protocol):
+    """One choice of a streamed reply as wire frames: ``start``, any number of ``events``, ``end_choice``."""
+
+    def start(self, input_tokens: int) -> bytes: ...
+
+    def add_tokens(self, tokens: Sequence[TokenLogProb]) -> None:
+        """Tokens to report with the next frame."""
+        ...
+
+    def events(self, events: Sequence[ReplyEvent]) -> bytes: ...
+
+    def end_choice(self, parsed: ParsedModelOutput, reason: FinishReason) -> bytes:
+        """Close what is open in this choice and say why it ended."""
+        ...
+
+    def end(self, usage: Usage) -> bytes:
+        """End the whole stream, once all of its choices have ended."""
+        ...
+
+    def keepalive(self) -> bytes: ...
+
+    def error(self, error: AdapterError) -> bytes: ...
+
+
+@runtime_checkable
+class ManyChoices(Protocol):
+    """What a protocol offers besides if ``ChatRequest.n`` may be above 1 in it, or ``log_probs`` set."""
+
+    def choice_stream(
+        self, request: ChatRequest, *, index: int, reply_id: str, model: str, ids: IdSource, created: int
+    ) -> ChoiceStream: ...
+
+    def render_choices(
+        self, choices: Sequence[Choice], *, reply_id: str, model: str, usage: Usage, created: int
+    ) -> dict[str, Any]: ...

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from adapter.errors import AdapterError
 from adapter.ids import IdSource
 from adapter.protocols import openai_chat_reply
+from adapter.protocols.base import Choice
 from adapter.protocols.common import manager_message, neutral_finish_reason
 from adapter.protocols.openai_chat_request import parse_chat_request
 from adapter.protocols.openai_chat_stream import OpenAIChatStream
@@ -16,7 +17,7 @@ from engine.types import FinishReason
 
 
 class OpenAIChat:
-    """``base.WireProtocol`` for Chat Completions. ``Reply.wire`` is ``(message, finish_reason)``."""
+    """``base.WireProtocol`` and ``base.ManyChoices`` for Chat Completions. ``Reply.wire`` is ``(message, finish_reason)``."""
 
     name = "openai_chat"
 
@@ -43,13 +44,17 @@ class OpenAIChat:
         )
 
     def render_body(self, reply: Reply, *, reply_id: str, model: str, usage: Usage, created: int) -> dict[str, Any]:
-        message, finish_reason = reply.wire
+        return self.render_choices([Choice(reply)], reply_id=reply_id, model=model, usage=usage, created=created)
+
+    def render_choices(
+        self, choices: Sequence[Choice], *, reply_id: str, model: str, usage: Usage, created: int
+    ) -> dict[str, Any]:
         return {
             "id": reply_id,
             "object": "chat.completion",
             "created": created,
             "model": model,
-            "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
+            "choices": [openai_chat_reply.choice_body(index, choice) for index, choice in enumerate(choices)],
             "usage": openai_chat_reply.usage_body(usage),
         }
 
@@ -59,8 +64,13 @@ class OpenAIChat:
     def stream(
         self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int
     ) -> OpenAIChatStream:
+        return self.choice_stream(request, index=0, reply_id=reply_id, model=model, ids=ids, created=created)
+
+    def choice_stream(
+        self, request: ChatRequest, *, index: int, reply_id: str, model: str, ids: IdSource, created: int
+    ) -> OpenAIChatStream:
         return OpenAIChatStream(
-            reply_id=reply_id, model=model, ids=ids, created=created, include_usage=request.include_usage
+            index=index, reply_id=reply_id, model=model, ids=ids, created=created, include_usage=request.include_usage
         )
 
     def render_error(self, error: AdapterError) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapter.errors import AdapterError, PromptTooLong
 from adapter.ids import IdSource
+from adapter.protocols.base import Choice
 from adapter.protocols.common import dump_json, error_message
-from adapter.types import ParsedModelOutput, Usage
+from adapter.types import ParsedModelOutput, TokenLogProb, Usage
 
 _ERRORS: Mapping[int, tuple[str, str | None]] = {
     400: ("invalid_request_error", None),
@@ -47,6 +48,25 @@ def message_body(parsed: ParsedModelOutput, ids: IdSource) -> dict[str, Any]:
             call_body(new_call_id(ids), use.name, dump_json(use.input).decode()) for use in parsed.tool_uses
         ]
     return message
+
+
+def choice_body(index: int, choice: Choice) -> dict[str, Any]:
+    message, finish_reason = choice.reply.wire
+    body = {"index": index, "message": message, "finish_reason": finish_reason}
+    return body if choice.tokens is None else body | {"logprobs": log_probs_body(choice.tokens)}
+
+
+def log_probs_body(tokens: Sequence[TokenLogProb]) -> dict[str, Any]:
+    """Every token that was sampled, those of reasoning, calls and the end included: as many as ``completion_tokens``.
+
+    The engine tells no alternatives, so ``top_logprobs`` are empty.
+    """
+    return {"content": [_token_body(token) for token in tokens], "refusal": None}
+
+
+def _token_body(token: TokenLogProb) -> dict[str, Any]:
+    text = token.text.decode(errors="replace")
+    return {"token": text, "logprob": token.log_prob, "bytes": list(token.text), "top_logprobs": []}
 
 
 def usage_body(usage: Usage) -> dict[str, Any]:

@@ -5,8 +5,11 @@ The reference is the official SDK's ``CompletionCreateParams``, plus the extensi
 ``developer`` is ``system``, content parts are flattened, results come in the order of their calls, call ids are checked and
 dropped from the messages.
 
-Refused by name, since nothing here can honour it: images, audio and files, several choices, log probs in the reply,
-forced or custom tools, one tool call at most, structured output, strict tool schemas, the legacy functions.
+A trailing assistant message is followed by a new one, unless ``continue_final_message`` (vLLM) or its own ``prefix`` (DeepSeek,
+Mistral) says that the reply goes on from it.
+
+Refused by name, since nothing here can honour it: images, audio and files, alternatives to the sampled tokens
+(``top_logprobs``), custom tools, the legacy functions.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from adapter.protocols.knobs import (
     FOREIGN_KNOBS,
     SAMPLING_KNOBS,
     check_token_limits,
+    read_json_schema,
     read_sampling,
     read_stop,
     read_template_options,
@@ -28,11 +32,17 @@ from adapter.protocols.knobs import (
     unused_names,
 )
 from adapter.protocols.normalise import Normaliser
+from adapter.protocols.openai_chat_choice import read_tool_choice
 from adapter.protocols.reading import Fields
-from adapter.types import ChatRequest, Tool
+from adapter.types import ChatRequest, OutputFormat, Tool
+
+MAX_CHOICES = 128
+"""OpenAI's limit for ``n``."""
+
+_HONOURED_HERE = frozenset({"n", "logprobs", "continue_final_message", "add_generation_prompt"})
 
 _REFUSED: Mapping[str, Collection[Any]] = {
-    **FOREIGN_KNOBS,
+    **{name: idle for name, idle in FOREIGN_KNOBS.items() if name not in _HONOURED_HERE},
     **dict.fromkeys(
         (
             "audio", "prediction", "web_search_options", "moderation", "function_call", "stop_sequences", "max_output_tokens",
@@ -41,12 +51,11 @@ _REFUSED: Mapping[str, Collection[Any]] = {
         (),
     ),
     "modalities": (["text"], []),
-    "response_format": ({"type": "text"},),
 }  # fmt: skip
 
-_HONOURED = SAMPLING_KNOBS | {
+_HONOURED = SAMPLING_KNOBS | _HONOURED_HERE | {
     "model", "messages", "max_tokens", "max_completion_tokens", "stop", "stream", "stream_options", "tools", "tool_choice",
-    "parallel_tool_calls", "chat_template_kwargs",
+    "parallel_tool_calls", "response_format", "chat_template_kwargs",
 }  # fmt: skip
 
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -63,11 +72,20 @@ def parse_chat_request(body: Mapping[str, Any], without: Collection[str] = ()) -
     max_tokens = _read_max_tokens(fields)
     check_token_limits(fields, sampling, max_tokens)
     stream_options = fields.object_or_none("stream_options")
+    strict: dict[str, str] = {}
+    tools = tuple(_read_tool(tool, strict) for tool in fields.objects("tools"))
     return ChatRequest(
         messages=tuple(history.messages),
-        tools=_read_tools(fields),
+        continues=history.continues,
+        tools=tools,
+        tool_choice=read_tool_choice(fields, tools),
+        strict_tools=strict,
+        parallel_tool_calls=fields.flag("parallel_tool_calls", default=True),
+        output_format=_read_output_format(fields, history),
         model=fields.text_or_none("model"),
         max_tokens=max_tokens,
+        n=fields.integer_or_none("n", 1, MAX_CHOICES) or 1,
+        log_probs=fields.flag("logprobs"),
         sampling=sampling,
         stop=read_stop(fields, "stop"),
         stream=fields.flag("stream"),
@@ -95,10 +113,26 @@ class _ChatHistory(History):
         for message in wire:
             self._read_message(message)
         self.end_results()
+        self._read_continuation(fields, wire)
         if not self.messages:
             raise fields.wrong("messages", "must not be empty")
         if any(message.has("name") for message in wire):
             self.note("messages.name")
+
+    def _read_continuation(self, fields: Fields, wire: list[Fields]) -> None:
+        """Whether the reply goes on from the last message."""
+        asked = fields.flag("continue_final_message")
+        if asked and fields.flag("add_generation_prompt"):
+            raise fields.wrong("add_generation_prompt", "must be false with continue_final_message")
+        if asked and wire[-1].get("role") != "assistant":
+            raise fields.wrong("continue_final_message", "the last message must be an assistant's")
+        prefixed = [message for message in wire if message.flag("prefix")]
+        if any(message is not wire[-1] or message.get("role") != "assistant" for message in prefixed):
+            raise prefixed[0].wrong("prefix", "is for a last message that is an assistant's")
+        if asked or prefixed:
+            self.continue_last(fields, f"messages.{len(wire) - 1}")
+        elif not fields.flag("add_generation_prompt", default=True):
+            raise fields.wrong("add_generation_prompt", "must be true unless continue_final_message is")
 
     def _read_message(self, message: Fields) -> None:
         match message.text("role"):
@@ -124,7 +158,7 @@ class _ChatHistory(History):
             self.add({"role": "system", "content": join_parts(kept)})
 
     def _read_assistant(self, message: Fields) -> None:
-        for name in ("audio", "function_call", "prefix"):
+        for name in ("audio", "function_call"):
             if message.get(name) not in (None, False):
                 raise message.wrong(name, "is not supported by this server")
         content = "".join(_texts(message)) or message.text_or_none("refusal") or ""
@@ -162,24 +196,14 @@ def _part_text(part: Fields) -> str:
     return part.text(kind)
 
 
-def _read_tools(fields: Fields) -> tuple[Tool, ...]:
-    """The tools to render: none of them where ``tool_choice`` is none."""
-    tools = tuple(_read_tool(tool) for tool in fields.objects("tools"))
-    parallel = fields.flag("parallel_tool_calls", default=True)
-    if not _may_call_tools(fields):
-        return ()
-    if tools and not parallel:
-        raise fields.wrong("parallel_tool_calls", "this server cannot limit a reply to one tool call")
-    return tools
-
-
-def _read_tool(tool: Fields) -> Tool:
+def _read_tool(tool: Fields, strict: dict[str, str]) -> Tool:
+    """``strict`` gets the name of a tool whose calls have to follow its schema, and the field that says so."""
     kind = tool.text("type")
     if kind != "function":
         raise tool.wrong("type", f"{kind[:64]!r} tools are not supported; only function is")
     function = tool.object("function")
     if function.flag("strict"):
-        raise function.wrong("strict", "strict schemas are not supported by this server; leave it out")
+        strict[function.name_text("name")] = function.at("strict")
     parameters = function.json_object_or_none("parameters")
     return function_tool(
         function.name_text("name"),
@@ -188,12 +212,20 @@ def _read_tool(tool: Fields) -> Tool:
     )
 
 
-def _may_call_tools(fields: Fields) -> bool:
-    choice = fields.get("tool_choice")
-    if choice is None:
-        return True
-    if choice not in ("auto", "none"):
-        raise fields.wrong(
-            "tool_choice", "must be auto or none: this server cannot force a tool call or narrow the tools"
-        )
-    return bool(choice == "auto")
+def _read_output_format(fields: Fields, history: History) -> OutputFormat | None:
+    wanted = fields.object_or_none("response_format")
+    if wanted is None:
+        return None
+    match wanted.text("type"):
+        case "text":
+            return None
+        case "json_object":
+            return OutputFormat(None, "response_format")
+        case "json_schema":
+            holder = wanted.object("json_schema")
+            holder.flag("strict")  # followed in any case
+            for name in unused_names(holder, ("schema", "strict")):
+                history.note(f"response_format.json_schema.{name}")
+            return OutputFormat(read_json_schema(holder, "schema"), "response_format")
+        case _:
+            raise wanted.wrong("type", "must be text, json_object or json_schema")

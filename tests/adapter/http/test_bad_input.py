@@ -50,7 +50,7 @@ BAD: list[tuple[str, Any, str]] = [
     (CHAT, {"messages": [{"role": "user", "content": {"a": 1}}]}, "messages.0.content"),
     (CHAT, {"messages": [USER, {"role": "tool", "content": "x", "tool_call_id": "c"}]}, "messages.1.tool_call_id"),
     (CHAT, {"messages": [USER], "max_tokens": -1}, "max_tokens"),
-    (CHAT, {"messages": [USER], "n": 2}, "n"),
+    (CHAT, {"messages": [USER], "n": 200}, "n"),
     (CHAT, {"messages": [USER], "logit_bias": {"5": 1}}, "logit_bias"),
     (CHAT, {"messages": [USER], "response_format": {"type": "json_object"}}, "response_format"),
     (CHAT, {"messages": [USER], "tool_choice": "required"}, "tool_choice"),

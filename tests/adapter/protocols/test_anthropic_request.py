@@ -316,9 +316,19 @@ def test_tool_choice_leaves_the_tools_in_the_prompt(wire: Any, choice: ToolChoic
     assert (len(request.tools), len(request.deferred_tools)) == (1, 1)
 
 
+def test_strict_tools_are_named_with_their_fields() -> None:
+    block = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {**FETCH, "strict": True}}}
+    request = parse(tools=[{**TOOL, "strict": True}], messages=[HI, change(block)])
+    fields = {"lookup": "tools.0.strict", "fetch": "messages.1.content.0.tool.definition.strict"}
+    assert request.strict_tools == fields
+    assert "strict" not in request.tools[0]["function"]
+
+
 def test_a_deferred_tool_can_be_forced() -> None:
-    tools = [{**FETCH, "defer_loading": True}]
-    assert parse(tools=tools, tool_choice={"type": "tool", "name": "fetch"}).tool_choice.names == ("fetch",)
+    fetch = {"type": "tool", "name": "fetch"}
+    assert parse(tools=[{**FETCH, "defer_loading": True}], tool_choice=fetch).tool_choice.names == ("fetch",)
+    block = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": FETCH}}
+    assert parse(messages=[HI, change(block)], tool_choice=fetch).tool_choice.names == ("fetch",)
 
 
 SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}}
@@ -457,7 +467,7 @@ def results(*blocks: dict[str, Any]) -> dict[str, Any]:
         ("tools.0.type", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
         ("tools.0.input_schema", {"tools": [{"name": "a"}]}),
         ("tools.0.name", {"tools": [{"name": "", "input_schema": {}}]}),
-        ("tools.0.strict", {"tools": [{**TOOL, "strict": True}]}),
+        ("tools.0.strict", {"tools": [{**TOOL, "strict": 1}]}),
         ("tools.0.input_examples", {"tools": [{**TOOL, "input_examples": [{"q": "x"}]}]}),
         ("tools.0.allowed_callers", {"tools": [{**TOOL, "allowed_callers": ["code_execution_20260120"]}]}),
         ("tool_choice.type", {"tools": [TOOL], "tool_choice": {"type": "required"}}),

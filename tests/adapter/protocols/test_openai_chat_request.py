@@ -8,7 +8,7 @@ import pytest
 
 from adapter.errors import BadRequest
 from adapter.protocols.openai_chat import OpenAIChat
-from adapter.types import ChatRequest, Message
+from adapter.types import ChatRequest, Message, OutputFormat, ToolChoice, ToolChoiceMode
 
 PROTOCOL = OpenAIChat()
 
@@ -132,14 +132,102 @@ def test_fields_without_effect_are_listed() -> None:
     assert request.unused_fields == (*names, "messages.name")
 
 
-def test_tool_choice_none_renders_no_tools() -> None:
-    assert parse(tools=[TOOL], tool_choice="none").tools == ()
-    assert parse(tools=[TOOL], tool_choice=None).tools == (TOOL,)
+LOOKUP = {"type": "function", "function": {"name": "lookup"}}
+REQUIRED, AUTO, NONE = ToolChoiceMode.REQUIRED, ToolChoiceMode.AUTO, ToolChoiceMode.NONE
 
 
-def test_one_call_at_most_is_no_limit_without_tools() -> None:
-    assert parse(tools=[], parallel_tool_calls=False).tools == ()
-    assert parse(tools=[TOOL], tool_choice="none", parallel_tool_calls=False).tools == ()
+def allowed(mode: str, *tools: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list(tools)}}
+
+
+@pytest.mark.parametrize(
+    ("wire", "choice"),
+    [
+        (None, ToolChoice()),
+        ("auto", ToolChoice()),
+        ("none", ToolChoice(NONE)),
+        ("required", ToolChoice(REQUIRED)),
+        (LOOKUP, ToolChoice(REQUIRED, ("lookup",))),
+        (allowed("auto", LOOKUP), ToolChoice(AUTO, ("lookup",))),
+        (allowed("required", LOOKUP), ToolChoice(REQUIRED, ("lookup",))),
+    ],
+)
+def test_tool_choice_leaves_the_tools_in_the_prompt(wire: Any, choice: ToolChoice) -> None:
+    request = parse(tools=[TOOL], tool_choice=wire)
+    assert request.tool_choice == choice
+    assert request.tools == (TOOL,)
+
+
+def test_a_strict_tool_is_named_with_its_field() -> None:
+    strict = {"type": "function", "function": {"name": "a", "strict": True}}
+    request = parse(tools=[TOOL, strict])
+    assert request.strict_tools == {"a": "tools.1.function.strict"}
+    assert "strict" not in request.tools[1]["function"]
+
+
+def test_one_call_at_most() -> None:
+    assert not parse(tools=[TOOL], parallel_tool_calls=False).parallel_tool_calls
+    assert parse(tools=[TOOL]).parallel_tool_calls
+
+
+def test_several_choices_and_log_probs() -> None:
+    request = parse(n=3, logprobs=True, top_logprobs=0)
+    assert (request.n, request.log_probs) == (3, True)
+    assert (parse(n=None).n, parse().log_probs) == (1, False)
+
+
+SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("wire", "wanted"),
+    [
+        (None, None),
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, OutputFormat(None, "response_format")),
+        (
+            {"type": "json_schema", "json_schema": {"name": "t", "schema": SCHEMA, "strict": True}},
+            OutputFormat(SCHEMA, "response_format"),
+        ),
+    ],
+)
+def test_response_format(wire: Any, wanted: OutputFormat | None) -> None:
+    assert parse(response_format=wire).output_format == wanted
+
+
+def test_what_a_response_format_says_in_words_is_listed() -> None:
+    described = {"name": "t", "description": "A title", "schema": SCHEMA}
+    request = parse(response_format={"type": "json_schema", "json_schema": described})
+    assert request.unused_fields == ("response_format.json_schema.name", "response_format.json_schema.description")
+
+
+SO_FAR = {"role": "assistant", "content": "The answer is ("}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [HI, SO_FAR], "continue_final_message": True},
+        {"messages": [HI, SO_FAR], "continue_final_message": True, "add_generation_prompt": False},
+        {"messages": [HI, {**SO_FAR, "prefix": True}]},
+    ],
+)
+def test_a_reply_can_go_on_from_the_last_message(body: dict[str, Any]) -> None:
+    request = parse(**body)
+    assert request.continues
+    assert request.messages == (HI, SO_FAR)
+    assert request.unused_fields == ()
+
+
+def test_without_a_word_a_new_message_follows_the_last() -> None:
+    request = parse(messages=[HI, {**SO_FAR, "prefix": False}], continue_final_message=False)
+    assert not request.continues
+    assert request.messages == (HI, SO_FAR)
+
+
+def test_an_empty_beginning_is_none() -> None:
+    request = parse(messages=[HI, {"role": "assistant", "content": ""}], continue_final_message=True)
+    assert (request.continues, request.messages) == (False, (HI,))
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
@@ -160,7 +248,13 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
         ("messages.0.content.0.text", {"messages": [{"role": "user", "content": [{"type": "text"}]}]}),
         ("messages.1.audio", {"messages": [HI, {"role": "assistant", "audio": {"id": "a"}}]}),
         ("messages.1.function_call", {"messages": [HI, {"role": "assistant", "function_call": {"name": "f"}}]}),
-        ("messages.1.prefix", {"messages": [HI, {"role": "assistant", "content": "so", "prefix": True}]}),
+        ("messages.1.prefix", {"messages": [HI, {**SO_FAR, "prefix": True}, HI]}),
+        ("messages.1.prefix", {"messages": [HI, {**HI, "prefix": True}]}),
+        ("messages.1.prefix", {"messages": [HI, {**SO_FAR, "prefix": "yes"}]}),
+        ("messages.1", {"messages": [HI, {"role": "assistant", "tool_calls": [call("{}")], "prefix": True}]}),
+        ("continue_final_message", {"continue_final_message": True}),
+        ("add_generation_prompt", {"messages": [HI, SO_FAR], "add_generation_prompt": False}),
+        ("add_generation_prompt", {"messages": [HI, SO_FAR], "continue_final_message": True, "add_generation_prompt": True}),
         ("messages.1.reasoning_content", {"messages": [HI, {"role": "assistant", "reasoning_content": ["x"]}]}),
         ("messages.1.tool_calls", {"messages": [HI, {"role": "assistant", "tool_calls": "x"}]}),
         ("messages.1.tool_calls.0.id", {"messages": [HI, {"role": "assistant", "tool_calls": [call("{}", "")]}]}),
@@ -182,19 +276,29 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
         ("stop.0", {"stop": [5]}),
         ("stream_options", {"stream_options": "x"}),
         ("stream_options.include_usage", {"stream_options": {"include_usage": 1}}),
-        ("n", {"n": 2}),
+        ("n", {"n": 0}),
+        ("n", {"n": 129}),
+        ("n", {"n": True}),
+        ("logprobs", {"logprobs": 1}),
         ("tools.0.type", {"tools": [{"type": "custom", "custom": {"name": "a"}}]}),
         ("tools.0.type", {"tools": [{"function": {"name": "a"}}]}),
         ("tools.0.function", {"tools": [{"type": "function"}]}),
         ("tools.0.function.name", {"tools": [{"type": "function", "function": {}}]}),
         ("tools.0.function.parameters", {"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]}),
-        ("tools.0.function.strict", {"tools": [{"type": "function", "function": {"name": "a", "strict": True}}]}),
-        ("tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
-        ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "lookup"}}}),
-        ("parallel_tool_calls", {"tools": [TOOL], "parallel_tool_calls": False}),
-        ("response_format", {"response_format": {"type": "json_object"}}),
+        ("tools.0.function.strict", {"tools": [{"type": "function", "function": {"name": "a", "strict": 1}}]}),
+        ("tool_choice", {"tools": [TOOL], "tool_choice": "any"}),
+        ("tool_choice", {"tools": [TOOL], "tool_choice": 5}),
+        ("tool_choice", {"tool_choice": "required"}),
+        ("tool_choice.type", {"tools": [TOOL], "tool_choice": {"type": "custom", "custom": {"name": "lookup"}}}),
+        ("tool_choice.function.name", {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "x"}}}),
+        ("tool_choice.allowed_tools.mode", {"tools": [TOOL], "tool_choice": allowed("none", LOOKUP)}),
+        ("tool_choice.allowed_tools.tools", {"tools": [TOOL], "tool_choice": allowed("auto")}),
+        ("tool_choice.allowed_tools.tools.0.type", {"tools": [TOOL], "tool_choice": allowed("auto", {"type": "mcp"})}),
+        ("parallel_tool_calls", {"tools": [TOOL], "parallel_tool_calls": 1}),
+        ("response_format.type", {"response_format": {"type": "grammar"}}),
+        ("response_format.json_schema", {"response_format": {"type": "json_schema"}}),
+        ("response_format.json_schema.schema", {"response_format": {"type": "json_schema", "json_schema": {"name": "t"}}}),
         ("logit_bias", {"logit_bias": {"5": 1}}),
-        ("logprobs", {"logprobs": True}),
         ("top_logprobs", {"top_logprobs": 2}),
         ("audio", {"audio": {"voice": "a"}}),
         ("modalities", {"modalities": ["text", "audio"]}),

@@ -1,0 +1,114 @@
+"""Replies that hold several choices, and replies that report their tokens' log probs.
+
+Each choice is a turn of its own, sampled beside the others from the same prompt: siblings in the session's tree. All of them are
+prepared before any is sampled, run at once, and are committed as they end; the reply is complete when the last one is. One that
+fails takes the reply with it: the others are cut off, and those that were complete stay turns.
+
+The usage counts the prompt once, as the first choice found it, and what was sampled for all choices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from adapter.http.making import ReplyMaker, debug_headers, log_turn
+from adapter.parsing import token_bytes
+from adapter.protocols.base import Choice, ChoiceStream, ManyChoices
+from adapter.protocols.common import dump_json
+from adapter.reply import LiveReply
+from adapter.turn import Turn, TurnOutcome, prepare_turn
+from adapter.types import TokenLogProb, Usage
+
+
+class ChoicesMaker(ReplyMaker):
+    """Makes a reply to a request with ``n`` above 1 or ``log_probs``, in a protocol that is ``ManyChoices``."""
+
+    async def _make(self, reply: LiveReply) -> None:
+        count = self._chat.n
+        with self._session.turn_in_flight(self._services.config.max_turns, count) as first:
+            turns = [
+                await prepare_turn(self._services, self._session, first + at, self._chat, self._label, choice=at)
+                for at in range(count)
+            ]
+            assert isinstance(self._protocol, ManyChoices)
+            make = self._stream_choices if self._chat.stream else self._whole_choices
+            await make(self._protocol, turns, reply)
+            for turn in turns:
+                log_turn(self._protocol.name, turn)
+
+    async def _stream_choices(self, protocol: ManyChoices, turns: Sequence[Turn], reply: LiveReply) -> None:
+        streams = [
+            protocol.choice_stream(
+                self._chat, index=index, reply_id=self.reply_id, model=self.model, ids=turn.ids, created=self.created
+            )
+            for index, turn in enumerate(turns)
+        ]
+        reply.begin(debug_headers(turns[0]), keepalive=streams[0].keepalive(), render_error=streams[0].error)
+        reply.append(
+            b"".join(stream.start(int(turn.prompt.ids.size)) for stream, turn in zip(streams, turns, strict=True))
+        )
+        await _all(self._follow(turn, stream, reply) for turn, stream in zip(turns, streams, strict=True))
+        reply.commit(streams[0].end(_total(turns)))
+
+    async def _follow(self, turn: Turn, frames: ChoiceStream, reply: LiveReply) -> None:
+        async with aclosing(turn.events()) as batches:
+            async for batch in batches:
+                frames.add_tokens(self._tokens(turn))
+                outcome = turn.outcome
+                end = b"" if outcome is None else frames.end_choice(outcome.parsed, outcome.reason)
+                reply.append(frames.events(batch) + end)
+
+    async def _whole_choices(self, protocol: ManyChoices, turns: Sequence[Turn], reply: LiveReply) -> None:
+        reply.begin(debug_headers(turns[0]))
+        await _all(_run(turn) for turn in turns)
+        body = protocol.render_choices(
+            [self._choice(turn) for turn in turns],
+            reply_id=self.reply_id,
+            model=self.model,
+            usage=_total(turns),
+            created=self.created,
+        )
+        reply.commit(dump_json(body))
+
+    def _choice(self, turn: Turn) -> Choice:
+        outcome = _outcome(turn)
+        made = self._protocol.reply(outcome.parsed, outcome.reason, turn.ids, self._chat)
+        return Choice(made, self._tokens(turn) if self._chat.log_probs else None)
+
+    def _tokens(self, turn: Turn) -> list[TokenLogProb]:
+        tokenizer = self._services.renderer.tokenizer
+        return [TokenLogProb(token_bytes(tokenizer, token), log_prob) for token, log_prob in turn.take_tokens()]
+
+
+async def _run(turn: Turn) -> None:
+    async with aclosing(turn.events()) as batches:
+        async for _ in batches:
+            pass
+
+
+async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run all at once; when one fails the others are cancelled and its error is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for each in work:
+                group.create_task(each)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+def _outcome(turn: Turn) -> TurnOutcome:
+    assert turn.outcome is not None
+    return turn.outcome
+
+
+def _total(turns: Sequence[Turn]) -> Usage:
+    usages = [_outcome(turn).usage for turn in turns]
+    return Usage(
+        input_tokens=usages[0].input_tokens,
+        output_tokens=sum(usage.output_tokens for usage in usages),
+        cached_tokens=usages[0].cached_tokens,
+        reasoning_tokens=sum(usage.reasoning_tokens for usage in usages),
+    )
