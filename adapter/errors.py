@@ -2,7 +2,8 @@
 
 AdapterError
 ├── BadRequest            400  a field is wrong; ``field`` names it
-│   └── PromptTooLong     400  in the words that make agent CLIs compact their history
+│   ├── PromptTooLong     400  in the words that make agent CLIs compact their history
+│   └── PreviousResponseNotFound  400  by the id under which OpenAI Responses stored it
 ├── Unauthorized          401
 ├── NotFound              404  unknown session, model or path
 ├── Conflict              409  the session is in a state that excludes this call
@@ -47,6 +48,11 @@ class PromptTooLong(BadRequest):
         super().__init__(f"prompt is too long: {prompt_tokens} tokens > {max_tokens} maximum", field="messages")
         self.prompt_tokens = prompt_tokens
         self.max_tokens = max_tokens
+
+
+class PreviousResponseNotFound(BadRequest):
+    def __init__(self, response_id: str) -> None:
+        super().__init__(f"Previous response with id '{response_id}' not found.", field="previous_response_id")
 
 
 class Unauthorized(AdapterError):

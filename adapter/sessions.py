@@ -23,6 +23,7 @@ from adapter.config import Config
 from adapter.errors import BadRequest, Conflict, Gone, NotFound, TooManyRequests
 from adapter.feed import SessionFeed
 from adapter.replies import ReplayBudget, ReplyBook
+from adapter.responses import ResponseStore
 from adapter.sampling import SessionSampling
 from adapter.trajectory import Export, ExportFilters, RewardSpec, Sample, Trajectory
 from adapter.types import HistoryPolicy
@@ -80,6 +81,7 @@ class Session:
     turns_in_flight: int = 0
     """A task may run several turns: the choices of one reply."""
     turns_started: int = 0
+    responses: ResponseStore = field(default_factory=ResponseStore)
     finishing: tuple[FinishRequest, asyncio.Task[bytes]] | None = None
     """The finish that runs: the same request again joins it."""
 

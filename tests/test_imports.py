@@ -46,7 +46,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.sampling",
     ),
     ("engine", "adapter.storage"),
-    ("adapter.prompting", "adapter.reply", "adapter.replies", "adapter.feed", "adapter.sessions", "adapter.turn"),
+    (
+        "adapter.prompting",
+        "adapter.reply",
+        "adapter.replies",
+        "adapter.responses",
+        "adapter.feed",
+        "adapter.sessions",
+        "adapter.turn",
+    ),
     ("adapter.http",),
     ("adapter.workers",),
     (

@@ -2,7 +2,7 @@
 
 POST /v1/messages, /v1/messages/count_tokens     Anthropic Messages
 POST /v1/chat/completions                        OpenAI Chat Completions
-POST /v1/responses                               OpenAI Responses
+POST /v1/responses                               OpenAI Responses; GET, DELETE .../ID and what is below it: ``http.responses``
 GET  /v1/models
 POST /v1/sessions                                open; GET lists
 GET  /v1/sessions/SID, /v1/sessions/SID/explain  look; DELETE forgets
@@ -14,24 +14,23 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from adapter.http import control, health, turns
+from adapter.http import control, health, responses, turns
 from adapter.http.failures import failures_as_bodies
 from adapter.http.state import STATE, ServerState
 from adapter.protocols.anthropic import AnthropicMessages
 from adapter.protocols.openai_chat import OpenAIChat
-from adapter.protocols.openai_responses import OpenAIResponses
 
 
 def build_app(state: ServerState) -> web.Application:
     """The server as an application that is not yet listening."""
     app = web.Application(middlewares=[failures_as_bodies], client_max_size=state.services.config.max_body_bytes)
     app[STATE] = state
-    anthropic, chat, responses = AnthropicMessages(), OpenAIChat(), OpenAIResponses()
+    anthropic, chat = AnthropicMessages(), OpenAIChat()
     for prefix in ("", "/s/{sid}"):
         app.router.add_post(f"{prefix}/v1/messages", turns.turn_handler(anthropic))
         app.router.add_post(f"{prefix}/v1/messages/count_tokens", turns.count_tokens_handler(anthropic))
         app.router.add_post(f"{prefix}/v1/chat/completions", turns.turn_handler(chat))
-        app.router.add_post(f"{prefix}/v1/responses", turns.turn_handler(responses))
+        responses.add_routes(app.router, prefix)
         app.router.add_get(f"{prefix}/v1/models", turns.list_models)
         app.router.add_get(f"{prefix}/v1/models/{{model}}", turns.show_model)
     app.router.add_post("/v1/sessions", control.open_session)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adapter.errors import AdapterError, PromptTooLong
+from adapter.errors import AdapterError, Gone, PreviousResponseNotFound, PromptTooLong, TooManyRequests
 from adapter.ids import IdSource
 from adapter.protocols import openai_chat_reply
 from adapter.protocols.common import dump_json, neutral_finish_reason
@@ -139,6 +139,14 @@ def response_body(
     }
 
 
+def response_without_output(
+    context: ResponsesContext, status: str, error: AdapterError | None, *, reply_id: str, model: str, created: int
+) -> dict[str, Any]:
+    """The response object of a reply of which nothing is known, or kept, but how it stands."""
+    told = None if error is None else failure(error)
+    return response_body(context, reply_id=reply_id, model=model, created=created, status=status, output=[], error=told)
+
+
 def usage_body(usage: Usage) -> dict[str, Any]:
     return {
         "input_tokens": usage.input_tokens,
@@ -154,6 +162,8 @@ def error_body(error: AdapterError) -> dict[str, Any]:
     body = openai_chat_reply.error_body(error)
     if isinstance(error, PromptTooLong):
         body["error"]["param"] = "input"
+    if isinstance(error, PreviousResponseNotFound):
+        body["error"] |= {"message": str(error), "code": error.code}
     return body
 
 
@@ -163,8 +173,11 @@ def failure(error: AdapterError) -> dict[str, Any]:
 
 
 def _failure_code(error: AdapterError) -> str:
-    if isinstance(error, PromptTooLong):
-        return "context_length_exceeded"
-    if error.status == 429:
-        return "rate_limit_exceeded"
+    match error:
+        case PromptTooLong():
+            return "context_length_exceeded"
+        case TooManyRequests():
+            return "rate_limit_exceeded"
+        case Gone():
+            return error.code
     return "invalid_prompt" if error.status < 500 else "server_error"
