@@ -10,6 +10,7 @@ from adapter.parsing.tools.family import ToolFamily, WholeReplyFamily
 from adapter.parsing.tools.harmony import HARMONY
 from adapter.parsing.tools.hermes import HERMES
 from adapter.parsing.tools.kimi import KIMI
+from adapter.parsing.tools.llama import LLAMA
 from adapter.parsing.tools.mistral import MISTRAL
 from adapter.parsing.tools.xml import XML, XML_FALLBACK
 
@@ -22,6 +23,11 @@ TOOL_FAMILIES: Mapping[str, ToolFamily | WholeReplyFamily] = MappingProxyType(
         "qwen25": HERMES,
         "gpt_oss": HARMONY,
         "kimi_k2": KIMI,
+        "llama": LLAMA,
+        "llama3_json": LLAMA,  # this and the next two are the names that vLLM and SGLang use
+        "llama4_pythonic": LLAMA,
+        "pythonic": LLAMA,
+        "gemma3": LLAMA,
         "mistral": MISTRAL,
     }
 )
