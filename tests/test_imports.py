@@ -45,7 +45,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.trajectory",
         "adapter.sampling",
     ),
-    ("engine", "adapter.storage"),
+    ("engine", "adapter.storage", "adapter.guides"),
     (
         "adapter.prompting",
         "adapter.reply",
@@ -70,7 +70,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 """From the bottom up. A module of ``adapter`` that no entry covers is an error: decide where it belongs."""
 
 PURE = 1
-SANS_IO = ("engine.contract", "adapter.labels", "adapter.protocols", "adapter.parsing", "adapter.trajectory")
+SANS_IO = ("engine.contract", "adapter.guides", "adapter.labels", "adapter.protocols", "adapter.parsing", "adapter.trajectory")
 IO_MODULES = ("socket", "asyncio", "time", "subprocess", "http", "aiohttp", "grpc", "threading")
 MAY_IMPORT = {
     "engine": ("engine",),
