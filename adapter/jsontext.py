@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 _LONG_INTEGER = re.compile(r"\d{19}")
+_LONG_INTEGER_BYTES = re.compile(rb"\d{19}")
 
 
 def read_json(text: str) -> Any:
@@ -26,3 +27,21 @@ def json_text(value: Any) -> str:
         return orjson.dumps(value).decode()
     except TypeError:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def dump_exact(value: Any) -> bytes:
+    """Compact JSON that ``load_exact`` reads as the same value, also where orjson gives up: huge integers, lone surrogates."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def load_exact(data: bytes) -> Any:
+    """What ``dump_exact`` wrote. Raises: ValueError."""
+    if _LONG_INTEGER_BYTES.search(data):
+        return json.loads(data)
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:  # a lone surrogate, which orjson refuses
+        return json.loads(data)

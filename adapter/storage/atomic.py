@@ -21,10 +21,10 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """So that the new name survives too."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

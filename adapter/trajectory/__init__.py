@@ -19,6 +19,7 @@ walk        following a request down a tree; likeness: what is the same message,
 reasons     reason codes
 mounting    a plan into the forest; recording: turns into the forest
 interrupted replies that were cut off, and what a client replays of them
+saved       turns as a journal keeps them; rebuilding: a trajectory out of them
 tree        one session: match, commit (the only mutation), paths, export
 explain     why each turn's prompt is what it is
 rows        chains of turns to rows of tokens: clean, realign, fork, train once
@@ -29,7 +30,7 @@ export      all of that for one session
 manager     many sessions by id
 """
 
-from adapter.trajectory.errors import LedgerMismatch, PromptMismatch, TurnRejected
+from adapter.trajectory.errors import LedgerMismatch, PromptMismatch, TrajectoryDamaged, TurnRejected
 from adapter.trajectory.explain import Divergence, TurnExplanation
 from adapter.trajectory.export import Export, ExportOptions
 from adapter.trajectory.filters import AUXILIARY_LABELS, ExportFilters, StaleScope
@@ -42,6 +43,7 @@ from adapter.trajectory.plan import OpenEnded, Plan, Recut
 from adapter.trajectory.reasons import Difference, Finding, Reason
 from adapter.trajectory.rewards import REWARD_FIELDS, RewardSpec
 from adapter.trajectory.samples import Sample
+from adapter.trajectory.saved import SavedTurn
 from adapter.trajectory.tree import PathEntry, Trajectory
 from adapter.types import TurnRecord
 
@@ -69,8 +71,10 @@ __all__ = [
     "Recut",
     "RewardSpec",
     "Sample",
+    "SavedTurn",
     "StaleScope",
     "Trajectory",
+    "TrajectoryDamaged",
     "TrajectoryManager",
     "TurnExplanation",
     "TurnRecord",

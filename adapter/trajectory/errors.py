@@ -2,6 +2,7 @@
 
 TurnRejected      a turn record contradicts itself; nothing was recorded
 └── PromptMismatch    the ids that were sent do not begin with those that the plan knew
+TrajectoryDamaged saved turns do not fit together
 LedgerMismatch    an export lost or doubled a sampled token; nothing was exported
 """
 
@@ -29,6 +30,10 @@ class PromptMismatch(TurnRejected):
             f"known {known[:SHOWN_TOKENS].tolist()}, sent {sent[:SHOWN_TOKENS].tolist()}"
         )
         self.position = position
+
+
+class TrajectoryDamaged(ValueError):
+    """Saved turns refer to what is not there, or are not complete."""
 
 
 class LedgerMismatch(RuntimeError):

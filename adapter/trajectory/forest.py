@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from adapter.trajectory.generation import Generation, shared_prefix
 from adapter.trajectory.heads import Head
 from adapter.trajectory.ledger import DropReason
-from adapter.trajectory.node import ROOT_ROLE, Node
+from adapter.trajectory.node import ROOT_ROLE, Node, NodeNumbers
 from adapter.trajectory.plan import Interrupted
 from engine.types import Ids
 
@@ -68,6 +68,8 @@ class Forest:
     interrupted: list[Interrupted] = field(default_factory=list)
     """Replies that were cut off and not taken up again, in order of arrival."""
 
+    numbers: NodeNumbers = field(default_factory=NodeNumbers)
+
     def find(self, head: Head) -> Root | None:
         return next((root for root in self.roots if root.head == head), None)
 
@@ -76,5 +78,6 @@ class Forest:
         found = self.find(head)
         if found is None:
             found = Root(head)
+            self.numbers.enter(found.node, None)
             self.roots.append(found)
         return found

@@ -45,6 +45,11 @@ class Head:
             return Reason.FORK_TOOLS
         return Reason.FORK_SYSTEM if self.options == other.options else Reason.FORK_OPTIONS
 
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, str]) -> Head:
+        """The inverse of ``to_dict``."""
+        return cls(bytes.fromhex(saved["tools"]), saved["model"], bytes.fromhex(saved["options"]))
+
     def to_dict(self) -> dict[str, str]:
         """JSON-ready; digests in hexadecimal, empty where there is nothing."""
         return {"tools": self.tools.hex(), "model": self.model, "options": self.options.hex()}

@@ -77,6 +77,7 @@ def _plan(
         matched=walked.step.end,
         policy=HistoryPolicy.KEEP,
         head=head,
+        passed=_passed(walked.step.path()),
         reason=Reason.INTERRUPTED if adoption else Reason.FORK_EDIT if edited else _reason(walked, findings),
         recognised=findings,
         whole=walked.recognised is None and adoption is None,
@@ -85,6 +86,10 @@ def _plan(
         rival=_latest_below(walked.furthest) if edited else None,
         recut=recut,
     )
+
+
+def _passed(steps: Sequence[Step]) -> tuple[Node, ...]:
+    return tuple(step.node for step in steps if step.place < 0 and step.before is not None)
 
 
 def _reason(walked: Walk, findings: Sequence[tuple[Node, Finding]]) -> Reason:
@@ -182,6 +187,7 @@ def _forked(plan: Plan, own: Walk, elsewhere: _Elsewhere, splice: Splice) -> Pla
     return replace(
         plan,
         path=tuple(step.node for step in steps),
+        passed=_passed([*steps, *elsewhere.walk.step.path()]),
         matched=steps[-1].end,
         reason=plan.head.fork_reason(elsewhere.head),
         recognised=tuple(elsewhere.walk.findings()),

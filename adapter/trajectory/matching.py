@@ -29,12 +29,14 @@ def match_by_template(
 ) -> Plan:
     """Walk down from the only root as far as the messages lead."""
     path = [forest.root(NO_HEAD).node]
+    passed: list[Node] = []
     matched = 0
     for message in request.messages:
         found = path[-1].way_to(message)
         if not found:
             break
         path += found
+        passed += found[:-1]
         matched += 1
     adoption, merge = find_adoption(forest.interrupted, request, NO_HEAD, matched, recut), None
     if adoption is None and matched < len(request.messages) and continues is None:
@@ -46,6 +48,7 @@ def match_by_template(
         forest.turns,
         matched,
         continues=continues is not None,
+        passed=tuple(passed),
         adoption=adoption,
         recut=recut,
     )

@@ -10,7 +10,7 @@ so a finished session is freed as soon as it is let go of, without waiting for t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -37,6 +37,23 @@ class Author(StrEnum):
     CLIENT = "client"
 
 
+class NodeNumbers:
+    """Numbers the nodes of one session, in the order in which they came: how a journal refers to them."""
+
+    __slots__ = ("entered", "next")
+
+    def __init__(self) -> None:
+        self.next = 0
+        self.entered: Callable[[Node, Node | None], None] | None = None
+        """Told of every new node and the one above it, while a session is rebuilt."""
+
+    def enter(self, node: Node, above: Node | None) -> None:
+        node.numbers, node.number = self, self.next
+        self.next += 1
+        if self.entered is not None:
+            self.entered(node, above)
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Node:
     """One message at its place in the conversation, with what followed it in order of arrival.
@@ -58,6 +75,8 @@ class Node:
     """The reply goes on from the message above, which is its beginning: ``message`` is both in one."""
     continued: list[Node] = field(default_factory=list, repr=False)
     """Children that other children go on from."""
+    number: int = -1
+    numbers: NodeNumbers | None = field(default=None, repr=False)
     _by_hash: dict[int, list[Node]] | None = field(default=None, repr=False)
     _by_likeness: dict[int, list[Node]] | None = field(default=None, repr=False)
     """Made when a wide node is first searched for what is merely alike."""
@@ -122,6 +141,8 @@ class Node:
 
     def add(self, child: Node) -> Node:
         """Append a child; gives the child."""
+        if self.numbers is not None:
+            self.numbers.enter(child, self)
         self.children.append(child)
         if self._by_hash is not None:
             self._by_hash.setdefault(message_hash(child.message), []).append(child)

@@ -102,6 +102,8 @@ class Plan:
     policy: HistoryPolicy = HistoryPolicy.TEMPLATE
     head: Head = NO_HEAD
     reason: Reason = Reason.NEW
+    passed: tuple[Node, ...] = ()
+    """Nodes of ``path`` and of the splice that stand for no message of the request: clients leave out what is empty."""
     recognised: tuple[tuple[Node, Finding], ...] = ()
     """Nodes of ``path`` that the request's messages differ from."""
     continues: bool = False

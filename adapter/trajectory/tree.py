@@ -15,12 +15,13 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
+from adapter.trajectory.errors import TrajectoryDamaged
 from adapter.trajectory.explain import TurnExplanation, explain
 from adapter.trajectory.export import Export, ExportOptions, export_chains
-from adapter.trajectory.forest import Forest, Root
+from adapter.trajectory.forest import Forest
 from adapter.trajectory.generation import Generation, check_turn
 from adapter.trajectory.heads import NO_HEAD, Head
 from adapter.trajectory.keep import match_kept
@@ -29,10 +30,14 @@ from adapter.trajectory.matching import match_by_template
 from adapter.trajectory.mounting import check_prompt
 from adapter.trajectory.node import Node
 from adapter.trajectory.plan import OpenEnded, Plan, Recut
+from adapter.trajectory.rebuilding import Rebuilding
 from adapter.trajectory.recording import record, set_aside
 from adapter.trajectory.samples import Sample, SampleFields
+from adapter.trajectory.saved import SavedTurn, Told, save_turn
 from adapter.trajectory.walk import Request
 from adapter.types import HistoryPolicy, Message, TurnRecord
+
+Save = Callable[[SavedTurn], object]
 
 FORK_THRESHOLD_TOKENS = 1024
 """Tokens. Outputs from this length on are never given up to keep a session in fewer samples. The ancestor's default."""
@@ -64,7 +69,9 @@ class Trajectory:
         self.policy = policy
         self.sampled_tokens = 0
         """Output tokens of all turns and of interrupted replies."""
-        self._forest = Forest([Root(NO_HEAD)] if policy is HistoryPolicy.TEMPLATE else [])
+        self._forest = Forest()
+        if policy is HistoryPolicy.TEMPLATE:
+            self._forest.root(NO_HEAD)
         self._fork_threshold = FORK_THRESHOLD_TOKENS if fork_threshold_tokens is None else fork_threshold_tokens
         if policy is HistoryPolicy.KEEP:
             self._fork_threshold = 0
@@ -125,16 +132,21 @@ class Trajectory:
         *,
         number: int | None = None,
         opening_tokens: int = 0,
+        save: Save | None = None,
     ) -> Generation:
         """Add the turn that answered ``plan.messages``.
 
         ``number`` is what handles in the reply refer to. ``opening_tokens`` of the prompt render ``plan.opening``, where
-        known ids follow it. Messages become part of the tree and must not be changed afterwards; arrays are copied.
+        known ids follow it. Messages become part of the tree and must not be changed afterwards; arrays are copied. ``save`` is
+        called with what ``rebuild`` needs, after everything was checked and before anything changes: if it raises, nothing does.
 
         Raises: TurnRejected; PromptMismatch, if the prompt is not what the plan asked for; ValueError, if the plan has no
         messages.
         """
         plan = self._checked(plan, turn, opening_tokens)
+        if save is not None:
+            told = Told(number, opening_tokens, metadata or {})
+            save(save_turn(self._forest, plan, turn, response_message, told))
         node, _ = record(
             self._forest,
             plan,
@@ -156,6 +168,7 @@ class Trajectory:
         *,
         number: int | None = None,
         opening_tokens: int = 0,
+        save: Save | None = None,
     ) -> None:
         """Keep what was sampled of a reply that was cut off; ``message`` is what the client had been given of it.
 
@@ -164,6 +177,8 @@ class Trajectory:
         """
         plan = self._checked(plan, turn, opening_tokens)
         if turn.output_ids.size:
+            if save is not None:
+                save(save_turn(self._forest, plan, turn, message, Told(number, opening_tokens)))
             set_aside(self._forest, plan, turn, message, number, opening_tokens)
             self.sampled_tokens += int(turn.output_ids.size)
 
@@ -178,6 +193,20 @@ class Trajectory:
         """Match and commit at once. Without prompt messages nothing happens. Raises: TurnRejected."""
         if prompt_messages:
             self.commit(self.match(prompt_messages), turn, response_message, metadata)
+
+    def rebuild(self, saved: Iterable[tuple[SavedTurn, bool]]) -> None:
+        """Carry out saved turns, in their order, on an empty trajectory of the policy that they were saved under.
+
+        The flag says whether a turn was committed or interrupted. Raises: TrajectoryDamaged.
+        """
+        rebuilding = Rebuilding(self._forest)
+        try:
+            for turn, is_committed in saved:
+                self.sampled_tokens += rebuilding.commit(turn) if is_committed else rebuilding.set_aside(turn)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise TrajectoryDamaged(f"a saved turn does not fit what was saved before it: {error!r}") from error
+        finally:
+            rebuilding.close()
 
     def export(self, *, base_sample: Sample, **options: Unpack[ExportOptions]) -> Export:
         """Training samples and their ledger. Changes nothing. Raises: LedgerMismatch."""

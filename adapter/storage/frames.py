@@ -1,0 +1,157 @@
+"""The journal's format, version 1, sans I/O. All integers are little-endian.
+
+    file    magic "ROLLJRNL", u32 version, u32 slot, u64 epoch, then frames
+    frame   u32 length, u32 kind, u64 xxh3, u32 header length, header (JSON), arrays
+
+``length`` counts the bytes behind itself, so a reader that does not know a kind can pass over it. ``xxh3`` (64 bits, the kind as
+its seed) is of the bytes behind it. The header's member ``arrays`` lists ``[name, dtype, items]`` for each array in order; their
+bytes follow raw: ``i4`` int32, ``f4`` float32. The member ``sid`` is the session that a frame belongs to.
+
+``epoch`` counts the starts of the slot's process. A file that breaks off inside its last frame was torn by a crash: that frame was
+never acknowledged, and it is cut. A frame whose checksum is wrong is an error.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from adapter.jsontext import dump_exact, load_exact
+
+MAGIC = b"ROLLJRNL"
+VERSION = 1
+MAX_FRAME_BYTES = 1 << 30
+"""A length beyond this is damage: a turn of a million tokens takes 16 MB."""
+
+_FILE = struct.Struct("<8sIIQ")
+_LENGTH = struct.Struct("<I")
+_CHECK = struct.Struct("<IQ")
+_LEAST = _CHECK.size + _LENGTH.size
+"""Bytes behind the length of a frame without header and arrays."""
+_DTYPES = {"i4": np.dtype("<i4"), "f4": np.dtype("<f4")}
+
+FILE_HEADER_BYTES = _FILE.size
+
+
+class FrameKind(IntEnum):
+    """What a frame records."""
+
+    OPEN = 1
+    """A session and its settings."""
+    TURN = 2
+    """A committed turn: its plan, new messages and new ids."""
+    INTERRUPTED = 3
+    """A reply that was cut off."""
+    DELIVERED = 4
+    """The last event of a turn's reply was written to its client's socket."""
+    FINISH = 5
+    """A session's finish and its answer."""
+    DROP = 6
+    """A session is forgotten."""
+    WEIGHTS = 7
+    """The engine has other weights."""
+
+
+class JournalDamaged(Exception):
+    """What is there cannot be a journal of ours; the message says where and what."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """Whose journal a file is: ``slot`` of the worker, ``epoch`` of its start."""
+
+    slot: int
+    epoch: int
+
+    def encode(self) -> bytes:
+        return _FILE.pack(MAGIC, VERSION, self.slot, self.epoch)
+
+    @classmethod
+    def decode(cls, data: bytes) -> FileHeader:
+        """Raises: JournalDamaged."""
+        if len(data) < _FILE.size:
+            raise JournalDamaged("the file is shorter than its header")
+        magic, version, slot, epoch = _FILE.unpack_from(data)
+        if magic != MAGIC:
+            raise JournalDamaged("this is no journal: the magic is missing")
+        if version != VERSION:
+            raise JournalDamaged(f"the journal's version is {version}; this server reads version {VERSION}")
+        return cls(slot, epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One record. ``kind`` may be a number that this version does not know."""
+
+    kind: int
+    header: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """int32 or float32, one-dimensional."""
+
+    @property
+    def sid(self) -> str | None:
+        return self.header.get("sid")
+
+    def encode(self) -> bytes:
+        listed = [[name, array.dtype.str[1:], int(array.size)] for name, array in self.arrays.items()]
+        header = dump_exact({**self.header, "arrays": listed} if listed else self.header)
+        raw = [np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data for array in self.arrays.values()]
+        checked = b"".join([_LENGTH.pack(len(header)), header, *raw])
+        length = _CHECK.size + len(checked)
+        return b"".join([_LENGTH.pack(length), _CHECK.pack(self.kind, _digest(self.kind, checked)), checked])
+
+
+def decode_frame(data: memoryview) -> Frame:
+    """The frame in ``data``, which is all of it. Raises: JournalDamaged."""
+    kind, digest = _CHECK.unpack_from(data, _LENGTH.size)
+    checked = data[_LENGTH.size + _CHECK.size :]
+    if _digest(kind, checked) != digest:
+        raise JournalDamaged("the checksum is wrong")
+    (header_bytes,) = _LENGTH.unpack_from(checked)
+    at = _LENGTH.size + header_bytes
+    header = load_exact(bytes(checked[_LENGTH.size : at]))
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, dtype, items in header.pop("arrays", ()):
+        arrays[name] = np.frombuffer(checked, _DTYPES[dtype], items, at)
+        at += items * _DTYPES[dtype].itemsize
+    return Frame(kind, header, arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where a frame lies in its file, in bytes."""
+
+    start: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+
+def split(data: memoryview, start: int = FILE_HEADER_BYTES) -> Iterator[Extent]:
+    """The whole frames from ``start`` on; what follows the last of them is a torn one, if anything.
+
+    Raises: JournalDamaged for a length that cannot be.
+    """
+    at = start
+    while at + _LENGTH.size <= len(data):
+        (length,) = _LENGTH.unpack_from(data, at)
+        if not _LEAST <= length <= MAX_FRAME_BYTES:
+            raise JournalDamaged(f"offset {at}: a frame of {length} bytes cannot be")
+        if at + _LENGTH.size + length > len(data):
+            return
+        yield Extent(at, _LENGTH.size + length)
+        at += _LENGTH.size + length
+
+
+def _digest(kind: int, checked: bytes | memoryview) -> int:
+    """The kind is part of it by the seed: no other kind may be read out of a damaged one."""
+    return xxhash.xxh3_64_intdigest(checked, seed=kind)

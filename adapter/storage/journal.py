@@ -1,0 +1,158 @@
+"""The journal of one worker: committed turns, appended inline, synced by a thread.
+
+    append   one write into the page cache, on the loop: tens of microseconds; gives the position behind the frame
+    synced   waits until everything up to a position is on the disk; one sync covers all that were appended before it began
+
+**Failures.** A write that does not fit is taken back (the file is cut to where it was), so nothing is half recorded; the next
+append tries again. A sync that fails is final: the kernel may have dropped the pages, so nothing that was not acknowledged can be
+promised any more, and the journal takes no more frames (PostgreSQL came to the same conclusion in 2018, "fsyncgate").
+
+**Segments.** A file that has reached its size is left behind, synced before the next acknowledgement, and a new one begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from enum import StrEnum
+from pathlib import Path
+
+from adapter.storage.atomic import sync_folder
+from adapter.storage.errors import StorageError
+from adapter.storage.frames import FILE_HEADER_BYTES, Extent, FileHeader, Frame
+from adapter.storage.segments import SegmentName
+from adapter.storage.syncing import SyncThread
+
+
+class Durability(StrEnum):
+    """What a turn survives once its client has seen its end."""
+
+    NONE = "none"
+    """Nothing: there is no journal."""
+    OS = "os"
+    """The end of the server's process, however it comes."""
+    FSYNC = "fsync"
+    """The end of the machine too."""
+
+
+class JournalFailed(StorageError):
+    """A frame was not recorded, or may not have been. The message is for an operator."""
+
+
+class Journal:
+    """Appends to one slot's segments. All methods but the sync thread's own run on one event loop."""
+
+    def __init__(
+        self, folder: Path, header: FileHeader, first: int, *, durability: Durability, segment_bytes: int
+    ) -> None:
+        """``first``: the number of the first segment. Raises: JournalFailed."""
+        self.folder = folder
+        self.failure: str | None = None
+        """Why frames cannot be recorded now, for ``/readyz``."""
+        self.written = 0
+        """Bytes of all frames appended since the start: the position behind the last of them."""
+        self._header = header
+        self._durability = durability
+        self._segment_bytes = segment_bytes
+        self._synced = 0
+        self._broken: str | None = None
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._file, self._segment, self._size = self._begin(first)
+        self._sync = self._start_syncing() if durability is Durability.FSYNC else None
+
+    @property
+    def segment(self) -> SegmentName:
+        """The one that is being written."""
+        return self._segment
+
+    def append(self, frame: Frame) -> Extent:
+        """Record a frame; gives where in ``segment`` it lies. Raises: JournalFailed; then nothing was recorded."""
+        if self._broken is not None:
+            raise self._failed(self._broken)
+        data = frame.encode()
+        if self._size + len(data) > self._segment_bytes and self._size > FILE_HEADER_BYTES:
+            self._leave_segment()
+        self._write(data)
+        extent = Extent(self._size, len(data))
+        self._size += len(data)
+        self.written += len(data)
+        self.failure = None
+        if self._sync is not None:
+            self._sync.written(self._file, self.written)
+        return extent
+
+    async def synced(self, position: int) -> None:
+        """Until everything up to ``position`` has the durability that was chosen. Raises: JournalFailed."""
+        if self._sync is None or self._synced >= position:
+            return
+        if self._broken is not None:
+            raise self._failed(self._broken)
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((position, waiting))
+        await waiting
+
+    def close(self) -> None:
+        """Sync what is left, and end the thread."""
+        if self._sync is not None:
+            self._sync.stop()
+        os.close(self._file)
+
+    def _start_syncing(self) -> SyncThread:
+        loop = asyncio.get_running_loop()
+        return SyncThread(lambda position, failure: loop.call_soon_threadsafe(self._wake, position, failure))
+
+    def _leave_segment(self) -> None:
+        full = self._file
+        self._file, self._segment, self._size = self._begin(self._segment.last + 1)
+        if self._sync is None:
+            os.close(full)
+        else:
+            self._sync.left(full)
+
+    def _begin(self, number: int) -> tuple[int, SegmentName, int]:
+        """An empty segment: its file descriptor, its name and its bytes."""
+        name = SegmentName(self._header.slot, number, number)
+        path = self.folder / str(name)
+        try:
+            # Without its header a file counts as empty, so one that was begun in vain is simply begun again.
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(file, self._header.encode())
+                os.fsync(file)
+                sync_folder(self.folder)
+            except OSError:
+                os.close(file)
+                raise
+        except OSError as error:
+            raise self._failed(f"cannot begin {path}: {error.strerror or error}") from error
+        return file, name, FILE_HEADER_BYTES
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            os.ftruncate(self._file, self._size)
+            raise self._failed(f"cannot write {self.folder / str(self._segment)}: {error.strerror or error}") from error
+
+    def _wake(self, position: int, failure: OSError | None) -> None:
+        """On the loop: tell the turns that a sync covered, or all of them that it failed."""
+        self._synced = max(self._synced, position)
+        if failure is not None:
+            self._broken = f"cannot sync {self.folder}: {failure.strerror or failure}; restart the server"
+        for _ in range(len(self._waiting)):
+            wanted, waiting = self._waiting.popleft()
+            if waiting.done():
+                continue
+            if wanted <= self._synced:
+                waiting.set_result(None)
+            elif self._broken is not None:
+                waiting.set_exception(self._failed(self._broken))
+            else:
+                self._waiting.append((wanted, waiting))
+
+    def _failed(self, reason: str) -> JournalFailed:
+        self.failure = reason
+        return JournalFailed(reason)

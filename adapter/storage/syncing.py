@@ -1,0 +1,77 @@
+"""Syncs files one after another in a thread of its own; everything is handed over by a queue, so nothing is locked.
+
+What comes while a sync runs is covered by the next one together: the more turns end at once, the fewer syncs each costs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Everything up to ``position`` is in the page cache, the end of it in ``file``."""
+
+    file: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """``file`` is full: it is closed once it is synced."""
+
+    file: int
+
+
+class SyncThread:
+    """``report(position, failure)`` is called in the thread after each sync; a failure (``OSError``) is the last report."""
+
+    def __init__(self, report: Callable[[int, OSError | None], object]) -> None:
+        self._report = report
+        self._queue: SimpleQueue[_Written | _Left | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="journal-sync", daemon=True)
+        self._thread.start()
+
+    def written(self, file: int, position: int) -> None:
+        self._queue.put(_Written(file, position))
+
+    def left(self, file: int) -> None:
+        self._queue.put(_Left(file))
+
+    def stop(self) -> None:
+        """Sync what was handed over, then end."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._sync(self._handed_over()):
+            pass
+
+    def _handed_over(self) -> list[_Written | _Left | None]:
+        items = [self._queue.get()]
+        with contextlib.suppress(Empty):
+            while True:
+                items.append(self._queue.get_nowait())
+        return items
+
+    def _sync(self, items: list[_Written | _Left | None]) -> bool:
+        """Whether to go on."""
+        written = [item for item in items if isinstance(item, _Written)]
+        try:
+            for file in dict.fromkeys(item.file for item in written):
+                os.fdatasync(file)
+        except OSError as error:
+            self._report(0, error)
+            return False
+        finally:
+            for item in items:
+                if isinstance(item, _Left):
+                    os.close(item.file)
+        if written:
+            self._report(written[-1].position, None)
+        return None not in items
