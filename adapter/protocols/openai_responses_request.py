@@ -5,7 +5,7 @@ The reference is the official SDK's ``ResponseCreateParams``; ``openai_responses
 honoured there: by the time that a body comes here, its input holds the whole conversation.
 
 Refused by name, since nothing here can honour it: server-side conversations and prompts, truncation of the input, limits on
-calls of hosted tools, images, audio and files, hosted tools.
+calls of hosted tools, images, audio and files, hosted tools, log probs of the text.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from adapter.protocols.knobs import (
     FOREIGN_KNOBS,
     SAMPLING_KNOBS,
     check_token_limits,
+    read_json_schema,
     read_sampling,
     read_stop,
     read_template_options,
@@ -85,17 +86,18 @@ def parse_responses_request(body: Mapping[str, Any], without: Collection[str] = 
     history.read(fields)
     sampling = read_sampling(fields)
     max_tokens = fields.integer_or_none("max_output_tokens", 1)
+    _check_include(fields)
     check_token_limits(fields, sampling, max_tokens)
     unused = [*unused_names(fields, _HONOURED | _REFUSED.keys()), *tools.unused, *history.unused]
     return ChatRequest(
         messages=tuple(history.messages),
         tools=tuple(tools.shown),
         tool_choice=tools.choice(fields),
+        strict_tools=tools.strict,
         parallel_tool_calls=fields.flag("parallel_tool_calls", default=True),
         output_format=_read_text(fields, unused),
         model=fields.text_or_none("model"),
         max_tokens=max_tokens,
-        log_probs=_read_include(fields, unused),
         sampling=sampling,
         stop=read_stop(fields, "stop"),
         stream=fields.flag("stream"),
@@ -122,10 +124,9 @@ def _read_text(fields: Fields, unused: list[str]) -> OutputFormat | None:
         case "json_object":
             return OutputFormat(None, "text.format")
         case "json_schema":
-            schema = form.json_object_or_none("schema")
-            if schema is None:
-                raise form.wrong("schema", "is required: an object")
-            return OutputFormat(schema, "text.format")
+            form.flag("strict")  # followed in any case
+            unused.extend(f"text.format.{name}" for name in unused_names(form, ("type", "schema", "strict")))
+            return OutputFormat(read_json_schema(form, "schema"), "text.format")
         case _:
             raise form.wrong("type", "must be text, json_object or json_schema")
 
@@ -143,12 +144,10 @@ def _read_reasoning(fields: Fields, unused: list[str]) -> dict[str, Any]:
     return {"enable_thinking": False} if effort == "none" else {}
 
 
-def _read_include(fields: Fields, unused: list[str]) -> bool:
-    """Whether log probs are asked for. What else can be included is always there, or belongs to hosted tools."""
-    wanted = fields.texts("include")
-    if any(name not in (_LOG_PROBS, "reasoning.encrypted_content") for name in wanted):
-        unused.append("include")
-    return _LOG_PROBS in wanted
+def _check_include(fields: Fields) -> None:
+    """Encrypted content is always there, and what hosted tools would add cannot be missed where there are none of them."""
+    if _LOG_PROBS in fields.texts("include"):
+        raise fields.wrong("include", f"{_LOG_PROBS} is not supported; Chat Completions reports log probs (logprobs)")
 
 
 def _repeated(fields: Fields) -> dict[str, Any]:

@@ -44,10 +44,12 @@ def shown_name(name: str, namespace: str | None) -> str:
 
 @dataclass(slots=True)
 class ResponsesTools:
-    """``shown`` is rendered; ``wire`` gives the client's own terms for each shown name."""
+    """``shown`` is rendered; ``wire`` gives the client's own terms for each shown name, ``strict`` is by shown name too."""
 
     shown: list[Tool] = field(default_factory=list)
     wire: dict[str, WireTool] = field(default_factory=dict)
+    strict: dict[str, str] = field(default_factory=dict)
+    """``ChatRequest.strict_tools``."""
     unused: list[str] = field(default_factory=list)
 
     @classmethod
@@ -84,6 +86,8 @@ class ResponsesTools:
         if name in self.wire:
             raise tool.wrong("name", f"the model would see two tools named {name[:64]!r}")
         self.wire[name] = known
+        if tool.flag("strict"):
+            self.strict[name] = tool.at("strict")
         self.shown.append(self._custom(tool, name) if known.custom else _function(tool, name))
 
     def _custom(self, tool: Fields, name: str) -> Tool:
@@ -114,7 +118,7 @@ class ResponsesTools:
         names = tuple(self._chosen(tool) for tool in choice.objects("tools"))
         if not names:
             raise choice.wrong("tools", "must name at least one tool")
-        return ToolChoice(mode, names)
+        return ToolChoice(mode, () if self.wire.keys() == set(names) else names)
 
     def _chosen(self, choice: Fields) -> str:
         """The shown name of the tool that ``choice`` names."""
@@ -134,8 +138,6 @@ def _mode(holder: Fields, name: str, text: str, modes: Any) -> ToolChoiceMode:
 
 
 def _function(tool: Fields, name: str) -> Tool:
-    if tool.flag("strict"):
-        raise tool.wrong("strict", "strict schemas are not supported by this server; set it to false")
     parameters = tool.json_object_or_none("parameters")
     return function_tool(
         name, tool.text_or_none("description") or "", dict(_NO_PARAMETERS) if parameters is None else parameters
