@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from adapter.errors import AdapterError, UpstreamFailed
 from adapter.protocols.anthropic import AnthropicMessages
 from adapter.protocols.base import WireProtocol
+from adapter.protocols.gemini import Gemini
 from adapter.protocols.openai_chat import OpenAIChat
 from adapter.protocols.openai_responses import OpenAIResponses
 from adapter.types import (
@@ -41,6 +42,7 @@ PROTOCOLS: dict[str, WireProtocol] = {
     "anthropic": AnthropicMessages(),
     "openai_chat": OpenAIChat(),
     "openai_responses": OpenAIResponses(),
+    "gemini": Gemini(),
 }
 
 

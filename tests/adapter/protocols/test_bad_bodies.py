@@ -138,8 +138,69 @@ RESPONSES_BODY: dict[str, Any] = {
     "stream": True,
 }  # fmt: skip
 
-VALID = {"anthropic": ANTHROPIC_BODY, "openai_chat": CHAT_BODY, "openai_responses": RESPONSES_BODY}
-HISTORY = {"anthropic": "messages", "openai_chat": "messages", "openai_responses": "input"}
+GEMINI_BODY: dict[str, Any] = {
+    "model": "models/m",
+    "systemInstruction": {"role": "user", "parts": [{"text": "sys"}]},
+    "contents": [
+        {"role": "user", "parts": [{"text": "hi"}, {"text": "there"}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "plan", "thought": True},
+                {"text": "ok", "thoughtSignature": "s"},
+                {"functionCall": {"id": "c1", "name": "lookup", "args": {"q": ["slime", {"deep": 1}]}}},
+            ],
+        },
+        {"role": "user", "parts": [{"functionResponse": {"id": "c1", "name": "lookup", "response": {"output": "r"}}}]},
+    ],
+    "tools": [
+        {
+            "functionDeclarations": [
+                {"name": "lookup", "description": "d", "parametersJsonSchema": {"type": "object"}},
+                {
+                    "name": "typed",
+                    "parameters": {
+                        "type": "OBJECT",
+                        "properties": {
+                            "n": {"type": "INTEGER", "nullable": True, "minimum": 1, "default": [1]},
+                            "s": {"anyOf": [{"type": "STRING", "enum": ["a"], "maxLength": "5"}], "example": "a"},
+                            "l": {"type": "ARRAY", "items": {"type": "NUMBER"}, "minItems": 1},
+                        },
+                        "required": ["n"],
+                        "propertyOrdering": ["s", "n"],
+                    },
+                    "response": {"type": "STRING"},
+                },
+            ]
+        }
+    ],
+    "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["lookup"]}},
+    "generationConfig": {
+        "temperature": 1,
+        "topP": 0.95,
+        "topK": 64,
+        "maxOutputTokens": 32,
+        "stopSequences": ["END"],
+        "seed": 5,
+        "candidateCount": 1,
+        "responseMimeType": "application/json",
+        "responseSchema": {"type": "OBJECT"},
+        "responseModalities": ["TEXT"],
+        "responseLogprobs": False,
+        "thinkingConfig": {"includeThoughts": True, "thinkingBudget": 8192, "thinkingLevel": "LOW"},
+    },
+    "safetySettings": [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}],
+    "labels": {"session_id": "s"},
+    "stream": True,
+}
+
+VALID = {
+    "anthropic": ANTHROPIC_BODY,
+    "openai_chat": CHAT_BODY,
+    "openai_responses": RESPONSES_BODY,
+    "gemini": GEMINI_BODY,
+}
+HISTORY = {"anthropic": "messages", "openai_chat": "messages", "openai_responses": "input", "gemini": "contents"}
 
 
 def parse_or_bad_request(protocol: WireProtocol, body: Any) -> None:

@@ -19,6 +19,7 @@ from adapter.errors import (
     UpstreamTimeout,
 )
 from adapter.protocols.anthropic import AnthropicMessages
+from adapter.protocols.gemini import Gemini
 from adapter.protocols.openai_chat import OpenAIChat
 
 
@@ -63,6 +64,39 @@ def test_openai_error_types(error: AdapterError, kind: str, code: str | None) ->
     assert body == {"error": {"message": "x", "type": kind, "param": None, "code": code}}
 
 
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (BadRequest("x"), "INVALID_ARGUMENT"),
+        (Unauthorized("x"), "UNAUTHENTICATED"),
+        (NotFound("x"), "NOT_FOUND"),
+        (Conflict("x"), "ABORTED"),
+        (Gone("x"), "NOT_FOUND"),
+        (BodyTooLarge("x"), "INVALID_ARGUMENT"),
+        (TooManyRequests("x"), "RESOURCE_EXHAUSTED"),
+        (AdapterError("x"), "INTERNAL"),
+        (UpstreamFailed("x"), "UNAVAILABLE"),
+        (Unavailable("x"), "UNAVAILABLE"),
+        (UpstreamTimeout("x"), "DEADLINE_EXCEEDED"),
+    ],
+)
+def test_gemini_error_statuses(error: AdapterError, status: str) -> None:
+    assert Gemini().render_error(error) == {"error": {"code": error.status, "message": "x", "status": status}}
+
+
+def test_gemini_errors_name_the_field_and_the_time_to_wait() -> None:
+    wrong = Gemini().render_error(BadRequest("must be a string", field="contents.0.role"))["error"]
+    assert wrong["message"] == "contents.0.role: must be a string"
+    assert wrong["details"] == [
+        {
+            "@type": "type.googleapis.com/google.rpc.BadRequest",
+            "fieldViolations": [{"field": "contents.0.role", "description": "must be a string"}],
+        }
+    ]
+    busy = Gemini().render_error(TooManyRequests("busy", retry_after=1.5))["error"]
+    assert busy["details"] == [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "1.5s"}]
+
+
 def test_the_field_is_named_once() -> None:
     error = BadRequest("must be a string", field="messages.0.role")
     repeated = BadRequest("messages.0.role must be a string", field="messages.0.role")
@@ -84,6 +118,9 @@ def test_a_prompt_that_is_too_long_makes_clients_compact() -> None:
         "type": "error",
         "error": {"type": "invalid_request_error", "message": "prompt is too long: 210000 tokens > 200000 maximum"},
     }
+    assert Gemini().render_error(error)["error"]["message"] == (
+        "The input token count (210000) exceeds the maximum number of tokens allowed (200000)."
+    )
     body = OpenAIChat().render_error(error)["error"]
     assert body["code"] == "context_length_exceeded"
     assert body["message"].startswith(

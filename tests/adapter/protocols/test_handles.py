@@ -33,11 +33,16 @@ def replayed(protocol: str, case: str, ids: Any) -> list[dict[str, Any]]:
     if protocol == "openai_responses":
         return list(reply.wire[2])
     body: Any = reply.wire[0]
+    if protocol == "gemini":
+        return [{"role": "model", "parts": body}]
     return [body if protocol == "openai_chat" else {"role": "assistant", "content": body}]
 
 
 def parsed(protocol: str, *messages: dict[str, Any], **members: Any) -> ChatRequest:
     history = "input" if protocol == "openai_responses" else "messages"
+    if protocol == "gemini":
+        messages = tuple({"parts": [{"text": "hi"}]} if message is HI else message for message in messages)
+        history = "contents"
     return PROTOCOLS[protocol].parse_request({history: list(messages), **members})
 
 

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import Message, RawMessageStreamEvent
+from google.genai.types import GenerateContentResponse
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import omit
@@ -98,6 +99,29 @@ def item_text(item: dict[str, Any]) -> str:
     return str(part["text"])
 
 
+def fold_gemini(raw: bytes) -> dict[str, Any]:
+    """The reply that the chunks of a stream amount to; each also passes its type's validation. Texts of a kind are joined."""
+    chunks = [data for _, data in events_of(raw)]
+    parts: list[dict[str, Any]] = []
+    for chunk in chunks:
+        GenerateContentResponse.model_validate(chunk)
+        (candidate,) = chunk["candidates"]
+        assert candidate["content"]["parts"], "the SDKs' chats take no content without parts"
+        for part in candidate["content"]["parts"]:
+            last = parts[-1] if parts else {}
+            if is_more_text(last, part):
+                last["text"] += part["text"]
+            elif part != {"text": ""}:
+                parts.append(part)
+    chunks[-1]["candidates"][0]["content"]["parts"] = parts
+    return body_gemini(json.dumps(chunks[-1]).encode())
+
+
+def is_more_text(last: dict[str, Any], part: dict[str, Any]) -> bool:
+    """Whether ``part`` is a text that only goes on from ``last``, of the same kind."""
+    return "text" in last and part.keys() <= {"text", "thought"} and last.get("thought") == part.get("thought")
+
+
 def body_anthropic(raw: bytes) -> dict[str, Any]:
     return without_none(Message.model_validate_json(raw).to_dict())
 
@@ -110,10 +134,15 @@ def body_responses(raw: bytes) -> dict[str, Any]:
     return without_none(Response.model_validate_json(raw).to_dict())
 
 
+def body_gemini(raw: bytes) -> dict[str, Any]:
+    return GenerateContentResponse.model_validate_json(raw).to_json_dict()
+
+
 FOLDS: dict[str, tuple[Callable[[bytes], dict[str, Any]], Callable[[bytes], dict[str, Any]]]] = {
     "anthropic": (fold_anthropic, body_anthropic),
     "openai_chat": (fold_openai, body_openai),
     "openai_responses": (fold_responses, body_responses),
+    "gemini": (fold_gemini, body_gemini),
 }
 
 
@@ -197,6 +226,7 @@ def test_a_failed_stream_never_looks_complete(protocol: str, batches: int) -> No
     raw = streamed(PROTOCOLS[protocol], failed)
     for sign in (
         b"message_delta", b"message_stop", b"[DONE]", b'"finish_reason":"', b"response.completed", b"response.incomplete",
+        b"finishReason",
     ):  # fmt: skip
         assert sign not in raw
     last = events_of(raw)[-1][1]

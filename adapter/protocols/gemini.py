@@ -1,0 +1,75 @@
+"""Gemini: ``POST /v1beta/models/NAME:generateContent``, ``:streamGenerateContent`` and, by the same parser, ``:countTokens``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from adapter.errors import AdapterError
+from adapter.ids import IdSource
+from adapter.protocols import gemini_reply
+from adapter.protocols.common import manager_message, neutral_finish_reason
+from adapter.protocols.gemini_reply import ThoughtDisplay
+from adapter.protocols.gemini_request import parse_generate_request
+from adapter.protocols.gemini_stream import GeminiArrayStream, GeminiStream
+from adapter.types import ChatRequest, ParsedModelOutput, Reply, Usage
+from engine.types import FinishReason
+
+
+class Gemini:
+    """``base.WireProtocol`` for the Gemini API; a stream is server-sent events. ``Reply.wire`` is ``(parts, finishReason)``."""
+
+    name = "gemini"
+
+    def parse_request(self, body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
+        return parse_generate_request(body, without)
+
+    def body_session(self, body: Mapping[str, Any]) -> str | None:
+        """``labels.session_id``."""
+        labels = body.get("labels")
+        named = labels.get("session_id") if isinstance(labels, dict) else None
+        return named if isinstance(named, str) and named else None
+
+    def reply(
+        self, parsed: ParsedModelOutput, reason: FinishReason, ids: IdSource, request: ChatRequest | None = None
+    ) -> Reply:
+        return Reply(
+            wire=(gemini_reply.reply_parts(parsed, ids, _display(request)), gemini_reply.finish_reason(parsed, reason)),
+            manager_message=manager_message(parsed),
+            finish_reason=neutral_finish_reason(parsed, reason),
+        )
+
+    def render_body(self, reply: Reply, *, reply_id: str, model: str, usage: Usage, created: int) -> dict[str, Any]:
+        parts, finish_reason = reply.wire
+        return {
+            "candidates": [gemini_reply.candidate(parts, finish_reason)],
+            "usageMetadata": gemini_reply.usage_body(usage),
+            "modelVersion": model,
+            "responseId": reply_id,
+        }
+
+    def new_reply_id(self, ids: IdSource) -> str:
+        return gemini_reply.new_response_id(ids)
+
+    def stream(self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int) -> GeminiStream:
+        return GeminiStream(reply_id=reply_id, model=model, ids=ids, display=_display(request))
+
+    def render_error(self, error: AdapterError) -> dict[str, Any]:
+        return gemini_reply.error_body(error)
+
+
+class GeminiArray(Gemini):
+    """The Gemini API where a stream is a JSON array."""
+
+    name = "gemini_array"
+
+    def stream(
+        self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int
+    ) -> GeminiArrayStream:
+        return GeminiArrayStream(reply_id=reply_id, model=model, ids=ids, display=_display(request))
+
+
+def _display(request: ChatRequest | None) -> ThoughtDisplay:
+    """Thoughts are shown where nobody asked, as in replies that answer no request of this protocol."""
+    shown = None if request is None else request.reply_context
+    return shown if isinstance(shown, ThoughtDisplay) else ThoughtDisplay.SHOWN

@@ -1,0 +1,86 @@
+"""Gemini, the tools of a request: function declarations, and which of them may or must be called.
+
+Google's own tools (``googleSearch``, ``codeExecution``, ``urlContext``, ...) are refused by name. gemini-cli sends them in side
+calls alone, and tells its model that the tool failed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapter.protocols.common import function_tool
+from adapter.protocols.gemini_fields import ProtoFields
+from adapter.protocols.gemini_schema import read_schema
+from adapter.types import Tool, ToolChoice, ToolChoiceMode
+
+_MODES = {
+    "AUTO": ToolChoiceMode.AUTO,
+    "ANY": ToolChoiceMode.REQUIRED,
+    "NONE": ToolChoiceMode.NONE,
+}
+
+_DESCRIBED = ("response", "response_json_schema")
+"""What a function returns: for people and for servers that call it."""
+
+
+def read_tools(fields: ProtoFields, unused: list[str]) -> tuple[Tool, ...]:
+    """Raises: BadRequest."""
+    tools: list[Tool] = []
+    for tool in fields.messages("tools"):
+        for name in tool.values:
+            if name != "function_declarations" and tool.has(name):
+                raise tool.wrong(name, "tools of the server are not supported; only function declarations are")
+        tools.extend(_read_declaration(one, unused) for one in tool.messages("function_declarations"))
+    return tuple(tools)
+
+
+def _read_declaration(declaration: ProtoFields, unused: list[str]) -> Tool:
+    if declaration.word("behavior", ("BLOCKING", "NON_BLOCKING")) == "NON_BLOCKING":
+        raise declaration.wrong("behavior", "calls that do not wait for their result are not supported")
+    for name in _DESCRIBED:
+        listed = f"tools.functionDeclarations.{declaration.written(name)}"
+        if declaration.has(name) and listed not in unused:
+            unused.append(listed)
+    return function_tool(
+        declaration.name_text("name"), declaration.text_or_none("description") or "", _read_parameters(declaration)
+    )
+
+
+def _read_parameters(declaration: ProtoFields) -> dict[str, Any]:
+    as_json = declaration.json_object_or_none("parameters_json_schema")
+    schema = declaration.object_or_none("parameters")
+    if as_json is not None and schema is not None:
+        raise declaration.wrong("parameters", "cannot stand beside parametersJsonSchema")
+    if as_json is not None:
+        return as_json
+    return {"type": "object", "properties": {}} if schema is None else read_schema(schema)
+
+
+def read_tool_choice(fields: ProtoFields, tools: tuple[Tool, ...]) -> ToolChoice:
+    """``toolConfig.functionCallingConfig``. Raises: BadRequest."""
+    config = fields.object_or_none("tool_config")
+    if config is None:
+        return ToolChoice()
+    for name in config.values:
+        if name != "function_calling_config" and config.get(name) not in (None, False, {}):
+            raise config.wrong(name, "is not supported by this server; leave it out")
+    calling = config.object_or_none("function_calling_config")
+    return ToolChoice() if calling is None else _read_calling(calling, tools)
+
+
+def _read_calling(calling: ProtoFields, tools: tuple[Tool, ...]) -> ToolChoice:
+    if calling.flag("stream_function_call_arguments"):
+        raise calling.wrong("stream_function_call_arguments", "is not supported by this server; leave it out")
+    word = calling.text_or_none("mode")
+    if word == "VALIDATED":
+        raise calling.wrong("mode", "VALIDATED is not supported by this server; use AUTO, ANY or NONE")
+    mode = _MODES[calling.word("mode", _MODES) or "AUTO"]
+    names = tuple(calling.texts("allowed_function_names"))
+    known = {tool["function"]["name"] for tool in tools}
+    if names and mode is not ToolChoiceMode.REQUIRED:
+        raise calling.wrong("allowed_function_names", "can be set only where mode is ANY")
+    if not known.issuperset(names):
+        raise calling.wrong("allowed_function_names", "each must be the name of a declared function")
+    if mode is ToolChoiceMode.REQUIRED and not tools:
+        raise calling.wrong("mode", "there are no functions to call")
+    return ToolChoice(mode, names)
