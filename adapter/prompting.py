@@ -78,25 +78,30 @@ class Prompting:
             return (await asyncio.to_thread(self._render, plan, request)).ids
         return self._render(plan, request).ids
 
-    def pipeline(self, prompt_ids: Ids, tools: Iterable[Tool], stop: tuple[str, ...], replied: int = 0) -> Pipeline:
+    def pipeline(self, prompt_ids: Ids, request: ChatRequest, stop: tuple[str, ...], replied: int = 0) -> Pipeline:
         """What reads a reply to this prompt, the last ``replied`` tokens of which are the reply's beginning."""
         prompt_ids, begun = np.split(prompt_ids, [prompt_ids.size - replied])
         options = PipelineOptions.for_reply(
             self.parsers,
             self.markers,
-            prompt_tail=marked_text(self.renderer.tokenizer, self.markers, prompt_ids[-TAIL_TOKENS:].tolist()),
+            prompt_tail=self.tail(prompt_ids),
             end_ids=self.renderer.end_ids,
             stop=stop,
-            tools=tuple(tools),
+            tools=(*request.tools, *request.deferred_tools),
+            max_calls=request.max_calls,
         )
         pipeline = Pipeline(self.renderer.tokenizer, options)
         if replied:
             pipeline.begin(begun)
         return pipeline
 
+    def tail(self, prompt_ids: Ids) -> str:
+        """The end of a prompt, with stand-ins."""
+        return marked_text(self.renderer.tokenizer, self.markers, prompt_ids[-TAIL_TOKENS:].tolist())
+
     def _match(self, session: Session, request: ChatRequest) -> Plan:
         def recut(turn: Generation, message: Message) -> int | None:
-            return self._recut(turn, message, (*request.tools, *request.deferred_tools))
+            return self._recut(turn, message, request)
 
         head = Head.of(request.tools, request.model or self.model, request.template_options)
         refs = [self._turns(session.sid, handles) for handles in request.handles]
@@ -151,7 +156,7 @@ class Prompting:
             pieces.insert(0, opening)
         return PlannedPrompt(plan, np.concatenate(pieces), suffix.scaffold, opening_tokens)
 
-    def _recut(self, turn: Generation, message: Message, tools: tuple[Tool, ...]) -> int | None:
+    def _recut(self, turn: Generation, message: Message, request: ChatRequest) -> int | None:
         """How many output tokens of a reply that was cut off a client's message is; None if that is no token boundary.
 
         What a client was given grows with the tokens, so the shortest part that holds the message is found by halving.
@@ -159,7 +164,7 @@ class Prompting:
         prompt = turn.prompt_ids()
 
         def given(tokens: int) -> Message:
-            pipeline = self.pipeline(prompt, tools, (), turn.replied)
+            pipeline = self.pipeline(prompt, request, (), turn.replied)
             pipeline.feed(turn.output[:tokens])
             return manager_message(pipeline.output())
 

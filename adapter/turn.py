@@ -20,6 +20,7 @@ import numpy as np
 
 from adapter.config import Config
 from adapter.errors import AdapterError, BadRequest, Interrupted, NotFound, PromptTooLong, UpstreamFailed, from_engine
+from adapter.guiding import ensured_guide
 from adapter.handles import HandleIds, Handles
 from adapter.ids import ReplyIds
 from adapter.parsing import choose_parsers
@@ -34,7 +35,6 @@ from adapter.types import (
     ParsedModelOutput,
     ReplyEvent,
     Sampling,
-    ToolChoiceMode,
     TurnRecord,
     Usage,
     VersionSpan,
@@ -97,7 +97,6 @@ async def prepare_turn(
     ``choice`` counts the replies to one request: each has the seed of the one before plus one.
     """
     check_model(services.config, request)
-    _check_demands(request)
     request = for_policy(session.trajectory.policy, request)
     sampling = effective_sampling(services.config, session.settings.sampling, request, secrets.randbits(63), choice)
     prompt = await services.prompting.prompt(session, request)
@@ -107,22 +106,11 @@ async def prepare_turn(
         max_tokens=_token_limit(services, session, sampling, int(prompt.ids.size)),
         sampling=sampling.params,
         end_ids=services.renderer.end_ids,
+        guide=await ensured_guide(services.prompting, request, prompt, services.engine.info.guides),
         session=session.sid,
         turn=number,
     )
     return Turn(services, session, request, label, prompt, generate, sampling)
-
-
-def _check_demands(request: ChatRequest) -> None:
-    """Raises: BadRequest, for demands on the output that only guided decoding could meet."""
-    if request.tool_choice.mode is ToolChoiceMode.REQUIRED or request.tool_choice.names:
-        raise BadRequest("this server cannot force a tool call or narrow the tools", field="tool_choice")
-    for field in request.strict_tools.values():
-        raise BadRequest("strict schemas are not supported by this server; leave it out", field=field)
-    if request.output_format is not None:
-        raise BadRequest(
-            "structured output is not supported by this server; leave it out", field=request.output_format.field
-        )
 
 
 def _token_limit(services: TurnServices, session: Session, sampling: EffectiveSampling, prompt_tokens: int) -> int:
@@ -165,8 +153,7 @@ class Turn:
         self._untaken: list[tuple[int, float]] = []
         self._taken = 0
         self._started_at = time.time()
-        tools = (*request.tools, *request.deferred_tools)
-        self._pipeline = services.prompting.pipeline(prompt.ids, tools, request.stop, prompt.replied)
+        self._pipeline = services.prompting.pipeline(prompt.ids, request, request.stop, prompt.replied)
 
     async def events(self) -> AsyncGenerator[list[ReplyEvent], None]:
         """Batches of reply events as tokens arrive; the turn is committed when the last batch is given.
@@ -259,7 +246,7 @@ class Turn:
         )
 
     def _record(self, reason: FinishReason, ill_formed: bool) -> TurnRecord:
-        # A stop string of the client ends the reply at the token that completed it; what the engine sampled after is no part of it.
+        # A stop string or the last call ends the reply at the token that completed it; what was sampled after is no part of it.
         stopped = self._pipeline.stopped
         kept = stopped.tokens if stopped is not None else sum(chunk.ids.size for chunk in self._chunks)
         output_ids = np.concatenate([chunk.ids for chunk in self._chunks])[:kept]
@@ -275,7 +262,9 @@ class Turn:
             ill_formed=ill_formed,
             untrainable="suspect_logprobs" if suspect else None,
             versions=_version_spans(self._chunks, kept),
-            sampling=Sampling(params, self._generate.max_tokens, self._services.engine.info.log_prob_mode),
+            sampling=Sampling(
+                params, self._generate.max_tokens, self._services.engine.info.log_prob_mode, self._generate.guide
+            ),
             cached_tokens=finished.cached_tokens if finished else 0,
             started_at=self._started_at,
             finished_at=time.time(),

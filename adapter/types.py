@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.types import FinishReason, Ids, LogProbMode, LogProbs, SamplingParams
+from engine.types import FinishReason, Guide, Ids, LogProbMode, LogProbs, SamplingParams
 
 Message = dict[str, Any]
 Tool = dict[str, Any]
@@ -159,6 +159,13 @@ class ChatRequest:
     unused_fields: tuple[str, ...] = ()
     """Fields that were accepted though they have no effect here, since they only describe the client."""
 
+    @property
+    def max_calls(self) -> int | None:
+        """Calls that a reply may hold; None for any number."""
+        if self.tool_choice.mode is ToolChoiceMode.NONE:
+            return 0
+        return None if self.parallel_tool_calls else 1
+
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
@@ -259,6 +266,8 @@ class Sampling:
     params: SamplingParams
     max_tokens: int
     log_prob_mode: LogProbMode
+    guide: Guide | None = None
+    """The grammar that the reply was held to: what was sampled is not what the model alone would have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Sampled ids to reply events, as they arrive:
 
     ids ──► detokenize ──► stop strings ──► reasoning ──► tool calls ──► events
-                               └─ stopped: after how many tokens
+                               └──────── stopped: after how many tokens ───┘
 
 Structure tokens go through it as stand-ins (``adapter.parsing.markers``): where the vocabulary has a token for a marker, text that
 spells the marker is just text.
@@ -21,12 +21,14 @@ from tokenizers import Tokenizer
 
 from adapter.parsing.base import ReplyContext
 from adapter.parsing.beginning import Beginning
+from adapter.parsing.call_limit import CallLimit
 from adapter.parsing.choose import ParserChoice
 from adapter.parsing.detokenize import detokenizer
 from adapter.parsing.markers import Markers
 from adapter.parsing.reasoning import require_reasoning_family
 from adapter.parsing.reply import ReplyText, merged
 from adapter.parsing.stop_strings import StopStrings
+from adapter.parsing.tools.no_calls import without_calls
 from adapter.parsing.tools.registry import require_tool_family
 from adapter.types import ParsedModelOutput, ReplyEvent, Tool
 from engine.types import FinishReason, Ids
@@ -49,6 +51,8 @@ class PipelineOptions:
     """The last characters of the prompt, with stand-ins."""
     markers: Markers | None = None
     """Those of the parsers in the tokenizer's vocabulary, if they are known already (``markers_of``)."""
+    max_calls: int | None = None
+    """Calls that the reply may hold: it ends behind the last of them. With 0, what spells a call is text."""
 
     @classmethod
     def for_reply(
@@ -60,10 +64,13 @@ class PipelineOptions:
         end_ids: Sequence[int] = (),
         stop: Sequence[str] = (),
         tools: Sequence[Tool] = (),
+        max_calls: int | None = None,
     ) -> PipelineOptions:
         """``prompt_tail``: the end of the rendered prompt, as ``marked_text`` gives it; it may have opened the reasoning."""
         opened = require_reasoning_family(parsers.reasoning_parser).opened_by(prompt_tail, markers)
-        return cls(parsers.tool_parser, parsers.reasoning_parser, opened, end_ids, stop, tools, prompt_tail, markers)
+        return cls(
+            parsers.tool_parser, parsers.reasoning_parser, opened, end_ids, stop, tools, prompt_tail, markers, max_calls
+        )
 
 
 def markers_of(tokenizer: Tokenizer, parsers: ParserChoice) -> Markers:
@@ -74,9 +81,9 @@ def markers_of(tokenizer: Tokenizer, parsers: ParserChoice) -> Markers:
 
 @dataclass(frozen=True, slots=True)
 class StopHit:
-    """A stop string ended the reply."""
+    """A stop string ended the reply, or (``stop`` is None) the last call that it may hold."""
 
-    stop: str
+    stop: str | None
     tokens: int
     """Output tokens up to and including the one that completed it; what was sampled after them is no part of the reply."""
 
@@ -89,6 +96,8 @@ class Pipeline:
 
     def __init__(self, tokenizer: Tokenizer, options: PipelineOptions) -> None:
         family = require_tool_family(options.tool_parser)
+        if options.max_calls == 0:
+            family = without_calls(family)
         reasoning = require_reasoning_family(options.reasoning_parser)
         markers = options.markers
         if markers is None:
@@ -102,14 +111,21 @@ class Pipeline:
         self._end_ids = frozenset(options.end_ids)
         self._stand_ins = markers.stand_ins
         self._held_end: int | None = None
-        self.tokens = 0
-        """Tokens that were read so far."""
+        self._tokens = 0
+        self._limit: CallLimit | None = None
+        if options.max_calls:
+            self._limit = CallLimit(options.max_calls, [markers.look(closer) for closer in family.closers])
         self._detokenizer = detokenizer(tokenizer, markers.stand_ins)
         self._stops = StopStrings(options.stop, markers)
         context = ReplyContext(options.tools, markers, options.reasoning_opened, options.prompt_tail)
-        self._new_reply = partial(ReplyText, family, reasoning, context)
+        self._new_reply = partial(ReplyText, family, reasoning, context, options.max_calls or None)
         self._reply = self._new_reply()
         self._beginning: Beginning | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the reply, of those that were read so far."""
+        return self._tokens if self._limit is None or self._limit.end is None else self._limit.end
 
     def begin(self, ids: Ids) -> None:
         """What the reply goes on from: ids (int32 [n]) at the end of the prompt. They complete no events and no stop strings."""
@@ -163,13 +179,22 @@ class Pipeline:
         for token in tokens:
             if self.stopped is not None:
                 break
-            self.tokens += 1
+            self._tokens += 1
             text = self._past_stops(self._detokenizer.feed(token))
-            if self._reply.settled:
+            if self._limit is not None:
+                events += self._read_limited(self._limit, text)
+            elif self._reply.settled:
                 visible.append(text)
             else:
                 events += self._read_reasoning(text)
         return events + self._reply.feed("".join(visible))
+
+    def _read_limited(self, limit: CallLimit, text: str) -> list[ReplyEvent]:
+        events = self._read_reasoning(text)
+        end = limit.reached(text, events, self._tokens)
+        if end is not None and self.stopped is None:
+            self.stopped = StopHit(None, end)
+        return events
 
     def _read_reasoning(self, text: str) -> list[ReplyEvent]:
         inside = self._reply.inside_reasoning
@@ -183,5 +208,5 @@ class Pipeline:
     def _past_stops(self, text: str) -> str:
         free = self._stops.feed(text)
         if self._stops.hit is not None and self.stopped is None:
-            self.stopped = StopHit(self._stops.hit, self.tokens)
+            self.stopped = StopHit(self._stops.hit, self._tokens)
         return free

@@ -29,7 +29,14 @@ from adapter.types import (
 class ReplyText:
     """Text in, merged events out; ``output`` is what they amount to."""
 
-    def __init__(self, tools: ToolFamily | WholeReplyFamily, reasoning: ReasoningFamily, context: ReplyContext) -> None:
+    def __init__(
+        self,
+        tools: ToolFamily | WholeReplyFamily,
+        reasoning: ReasoningFamily,
+        context: ReplyContext,
+        max_calls: int | None = None,
+    ) -> None:
+        """What follows call number ``max_calls`` is no part of the reply."""
         self._context = context
         self._spelled = context.markers.spelled
         self._new_tools = tools.parser
@@ -45,6 +52,7 @@ class ReplyText:
         self._reasoning_text: list[str] = []
         self._text: list[str] = []
         self._uses: list[ToolUse] = []
+        self._max_calls = max_calls
         self._last: ReplyEvent | None = None
 
     @property
@@ -108,7 +116,7 @@ class ReplyText:
         return parsed
 
     def _collect(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
-        events = [self._shown(event) for event in merged(events)]
+        events = [self._shown(event) for event in self._allowed(merged(events))]
         for event in events:
             match event:
                 case ReasoningDelta(text):
@@ -122,6 +130,16 @@ class ReplyText:
         if events:
             self._last = events[-1]
         return events
+
+    def _allowed(self, events: list[ReplyEvent]) -> list[ReplyEvent]:
+        """Without what follows the last call that the reply may hold."""
+        if self._max_calls is None:
+            return events
+        ends = [at for at, event in enumerate(events) if isinstance(event, ToolCallEnd)]
+        missing = self._max_calls - len(self._uses)
+        if missing <= 0:
+            return []
+        return events[: ends[missing - 1] + 1] if len(ends) >= missing else events
 
     def _shown(self, event: ReplyEvent) -> ReplyEvent:
         match event:

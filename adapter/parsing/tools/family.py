@@ -22,6 +22,13 @@ class ToolFamily:
     call_tags: tuple[str, str] | None = None
     """The markers that open and close a call, or all calls of a reply, for calls in reasoning that is never closed
     (``adapter.parsing.unclosed``)."""
+    closers: tuple[str, ...] = ()
+    """What may follow a complete call as a part of it, in this order: so far goes a reply that may hold no further call. If left out,
+    the closing one of ``call_tags``."""
+
+    def __post_init__(self) -> None:
+        if self.call_tags is not None and not self.closers:
+            object.__setattr__(self, "closers", self.call_tags[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,4 +39,6 @@ class WholeReplyFamily:
     markers: tuple[str, ...] = ()
     """As in ``ToolFamily``."""
     shows_end_token: bool = False
+    """As in ``ToolFamily``."""
+    closers: tuple[str, ...] = ()
     """As in ``ToolFamily``."""

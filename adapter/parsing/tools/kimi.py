@@ -136,4 +136,4 @@ class KimiCalls(MarkedParser):
         self._step = self._text
 
 
-KIMI = ToolFamily(KimiCalls, MARKERS)
+KIMI = ToolFamily(KimiCalls, MARKERS, closers=(END_CALL, END_SECTION))

@@ -191,4 +191,4 @@ class MistralCalls(MarkedParser):
         self._step = self._text
 
 
-MISTRAL = ToolFamily(MistralCalls, MARKERS)
+MISTRAL = ToolFamily(MistralCalls, MARKERS, closers=("]",))

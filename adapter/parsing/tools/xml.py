@@ -45,7 +45,7 @@ def xml_calls(context: ReplyContext) -> TaggedCalls:
 
 
 XML = ToolFamily(xml_calls, markers=TAGS, call_tags=TAGS)
-XML_FALLBACK = ToolFamily(xml_calls, markers=TAGS, shows_end_token=True)
+XML_FALLBACK = ToolFamily(xml_calls, markers=TAGS, shows_end_token=True, closers=TAGS[1:])
 
 
 def xml_block(context: ReplyContext) -> Callable[[], XmlCall]:
