@@ -47,6 +47,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("engine", "adapter.storage", "adapter.guides"),
     (
+        "adapter.guiding",
         "adapter.prompting",
         "adapter.reply",
         "adapter.replies",

@@ -31,7 +31,7 @@ from adapter.types import (
     TurnRecord,
     VersionSpan,
 )
-from engine.types import Ids, LogProbMode, SamplingParams
+from engine.types import Guide, GuideKind, Ids, LogProbMode, SamplingParams
 
 
 class Rebuilding:
@@ -180,7 +180,8 @@ def _read_record(saved: SavedTurn, prompt: Ids) -> TurnRecord:
 def _read_sampling(saved: Mapping[str, Any] | None) -> Sampling | None:
     if saved is None:
         return None
-    return Sampling(SamplingParams(**saved["params"]), saved["max_tokens"], LogProbMode(saved["log_prob_mode"]))
+    guide = saved.get("guide") and Guide(GuideKind(saved["guide"]["kind"]), saved["guide"]["text"])
+    return Sampling(SamplingParams(**saved["params"]), saved["max_tokens"], LogProbMode(saved["log_prob_mode"]), guide)
 
 
 def _read_label(saved: Mapping[str, Any] | None) -> Label | None:

@@ -13,6 +13,7 @@ sample has at least one trained token. ``metadata["turns"]`` says which part of 
     label                       what the turn was for: ``main``, ``subagent``, ``title``, ...; None where nobody says
     log_prob_mode               what the log probs are the log of; None where it was not recorded, as all of the next
     temperature, top_p, ...     what was in force: the fields of ``engine.types.SamplingParams``
+    guide                       the grammar that held the output, {kind, text}; None where there was none
     versions                    [[start, end, weight version], ...], counted as start and end are
 
 ``metadata["leaf"]`` is the last turn of the leaf that the sample comes from.
@@ -186,8 +187,10 @@ def _span(placed: _Placed, kept: int, rewards: RewardSpec) -> dict[str, Any]:
 def _sampling(sampling: Sampling | None) -> dict[str, Any]:
     names = [each.name for each in fields(SamplingParams)]
     if sampling is None:
-        return dict.fromkeys(["log_prob_mode", *names])
-    return {"log_prob_mode": str(sampling.log_prob_mode)} | {name: getattr(sampling.params, name) for name in names}
+        return dict.fromkeys(["log_prob_mode", *names, "guide"])
+    guide = sampling.guide and {"kind": str(sampling.guide.kind), "text": sampling.guide.text}
+    in_force = {name: getattr(sampling.params, name) for name in names}
+    return {"log_prob_mode": str(sampling.log_prob_mode), **in_force, "guide": guide}
 
 
 def _clipped(span: VersionSpan, start: int, end: int) -> list[int]:

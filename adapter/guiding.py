@@ -1,0 +1,37 @@
+"""The guide of a turn: ``adapter.guides`` writes it; it is compiled before the engine is asked, so that the client is told of a
+schema that cannot be ensured before any header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from adapter.errors import BadRequest
+from adapter.guides import GuidePlan, guide_for
+from adapter.prompting import PlannedPrompt, Prompting
+from adapter.types import ChatRequest
+from engine.grammar import grammar_fault
+from engine.types import Guide, GuideKind
+
+
+async def ensured_guide(
+    prompting: Prompting, request: ChatRequest, prompt: PlannedPrompt, offered: frozenset[GuideKind]
+) -> Guide | None:
+    """What the reply to ``request`` is held to. Raises: BadRequest, naming the field that asks for what cannot be ensured."""
+    plan = guide_for(request, prompting.parsers, prompting.markers, prompting.tail(prompt.ids), offered)
+    if plan is None:
+        return None
+    await asyncio.to_thread(_check, plan)
+    return plan.guide
+
+
+def _check(plan: GuidePlan) -> None:
+    fault = grammar_fault(plan.guide)
+    if fault is None:
+        return
+    for demand in plan.demands:
+        own_fault = grammar_fault(Guide(GuideKind.JSON_SCHEMA, json.dumps(demand.schema)))
+        if own_fault is not None:
+            raise BadRequest(f"{demand.field}: this schema cannot be ensured: {own_fault}", field=demand.field)
+    raise BadRequest(f"{plan.field}: this cannot be ensured: {fault}", field=plan.field)
