@@ -23,8 +23,9 @@ class ToolFamily:
     """The markers that open and close a call, or all calls of a reply, for calls in reasoning that is never closed
     (``adapter.parsing.unclosed``)."""
     closers: tuple[str, ...] = ()
-    """What may follow a complete call as a part of it, in this order: so far goes a reply that may hold no further call. If left out,
-    the closing one of ``call_tags``."""
+    """What may follow a complete call as a part of it, in this order: so far goes a reply that may hold no further call.
+
+    If left out, the closing one of ``call_tags``."""
 
     def __post_init__(self) -> None:
         if self.call_tags is not None and not self.closers:
