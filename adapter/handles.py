@@ -24,6 +24,9 @@ KEY_BYTES = 32
 _BODY = struct.Struct(">IH")
 _MAC_BYTES = 9
 _LENGTH = (_BODY.size + _MAC_BYTES) * 8 // 6
+_MANY_TURNS = 2**20
+_MANY_BLOCKS = 2**10
+"""More turns than a session has, and more ids than a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,27 @@ class Handle:
 
     turn: int
     block: int
+
+
+def claimed_turn(text: str) -> int | None:
+    """The turn that the handle at the end of ``text`` speaks of, unchecked; None where nothing there looks like one.
+
+    Enough to tell the ids of two replies apart, not to believe them. By chance one id in 2^18 looks like a handle.
+    """
+    body = _decoded(text)
+    turn, block = _BODY.unpack(body[: _BODY.size]) if body is not None else (_MANY_TURNS, 0)
+    return turn if turn < _MANY_TURNS and block < _MANY_BLOCKS else None
+
+
+def _decoded(text: str) -> bytes | None:
+    """The bytes that the end of ``text`` spells, if it can be a handle."""
+    encoded = text[-_LENGTH:]
+    if len(encoded) < _LENGTH or not encoded.isascii():
+        return None
+    try:
+        return base64.urlsafe_b64decode(encoded)
+    except ValueError:
+        return None
 
 
 class Handles:
@@ -46,12 +70,8 @@ class Handles:
 
     def read(self, sid: str, text: str) -> Handle | None:
         """The handle at the end of ``text`` (after ``toolu_``, ``call_``), if it is ours and of this session."""
-        encoded = text[-_LENGTH:]
-        if len(encoded) < _LENGTH or not encoded.isascii():
-            return None
-        try:
-            raw = base64.urlsafe_b64decode(encoded)
-        except ValueError:
+        raw = _decoded(text)
+        if raw is None:
             return None
         body, mac = raw[: _BODY.size], raw[_BODY.size :]
         if not hmac.compare_digest(mac, self._mac(sid, body)):

@@ -2,7 +2,8 @@
 
 A run of reasoning, assistant messages and calls is one assistant message: the items of one reply, in the order in which clients
 replay them. Item ids, call ids and ``encrypted_content`` are what a reply gave out, and so its handles; a client may drop some of
-them. Items that only a hosted tool makes are refused by their type.
+them. Where they say that two replies stand side by side (a client keeps what was complete of a cut stream and asks again),
+each is a message of its own. Items that only a hosted tool makes are refused by their type.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from adapter.handles import claimed_turn
 from adapter.protocols.arguments import read_arguments
 from adapter.protocols.common import assistant_message, join_parts, tool_call
 from adapter.protocols.history import History
@@ -28,6 +30,8 @@ class _AssistantTurn:
     thoughts: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     handles: list[str] = field(default_factory=list)
+    number: int | None = None
+    """Of the reply, as its handles have it."""
 
 
 class ResponsesHistory(History):
@@ -116,9 +120,14 @@ class ResponsesHistory(History):
 
     def _open_turn(self, item: Fields, *issued: str) -> _AssistantTurn:
         """The turn that ``item`` belongs to; the members ``issued`` are its handles."""
+        handles = [handle for name in issued if (handle := item.text_or_none(name))]
+        number = next((turn for handle in handles if (turn := claimed_turn(handle)) is not None), None)
+        if self._turn is not None and None not in (number, self._turn.number) and number != self._turn.number:
+            self._end_turn()
         if self._turn is None:
             self._turn = _AssistantTurn()
-        self._turn.handles += [handle for name in issued if (handle := item.text_or_none(name))]
+        self._turn.handles += handles
+        self._turn.number = number if self._turn.number is None else self._turn.number
         return self._turn
 
     def _end_turn(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.handles import Handle, HandleIds, Handles
+from adapter.handles import Handle, HandleIds, Handles, claimed_turn
 
 HANDLE = st.builds(Handle, turn=st.integers(0, 2**32 - 1), block=st.integers(0, 2**16 - 1))
 KEY = bytes(range(32))
@@ -62,3 +62,15 @@ def test_ids_outside_of_turns_are_plain(prefix: str, length: int) -> None:
     plain = HandleIds(handles).new(prefix, length)
     assert len(plain) == len(prefix) + length
     assert handles.read("s", plain) is None
+
+
+@given(turn=st.integers(0, 2**20 - 1), block=st.integers(0, 2**10 - 1), sid=st.text(max_size=5))
+def test_the_turn_of_a_handle_can_be_read_without_the_key(turn: int, block: int, sid: str) -> None:
+    assert claimed_turn("call_" + Handles().mint(sid, Handle(turn, block))) == turn
+
+
+@pytest.mark.parametrize(
+    "text", ["", "call_1", "toolu_" + "a" * 16, "rs_68a1b2c3d4e5f60718293a4b5c6d7e8f", "call_" + "ä" * 20, "_" * 20]
+)
+def test_other_ids_speak_of_no_turn(text: str) -> None:
+    assert claimed_turn(text) is None
