@@ -4,8 +4,9 @@ Arguments of a tool call are streamed while the model is still writing them, and
 passed on (*committed*) only as far as it is the beginning of a JSON value, in whole steps: a number, a literal or an escape is
 committed when it is complete. From any such point ``completion`` makes the whole a valid object.
 
-The grammar is RFC 8259 as ``orjson`` reads it, because what was committed must load: no lone surrogates, no number that a double
-cannot hold, no control characters in strings; and a depth that both ``orjson.loads`` (1024) and ``orjson.dumps`` (254) can take.
+The grammar is RFC 8259 as ``orjson`` reads it, because what was committed must load: no lone surrogates, no control characters in
+strings; and a depth that both ``orjson.loads`` (1024) and ``orjson.dumps`` (254) can take. A number that a double cannot hold is
+committed as null.
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ class JsonScanner:
         self._spelled = markers.spelled_in_json
         self._characters = _CHARACTERS_AND_STAND_INS if markers.stand_ins else _CHARACTERS
         self.failed = False
+        self.lost_number = False
+        """A number was too large for a double."""
+        self._is_lost = False
+        """The step before was such a number."""
         self._at = _At.VALUE
         self._open: list[str] = []
         self._held = ""
@@ -86,15 +91,21 @@ class JsonScanner:
         """(committed, rest). ``rest`` is "" while the value goes on; what follows the value once ``done``; once ``failed`` the text
         from the step that broke it."""
         buffer, self._held = self._held + text, ""
-        at = 0
+        committed: list[str] = []
+        begin = at = 0
         while at < len(buffer) and not (self.done or self.failed):
             end = self._step(buffer, at)
             if end is None:
                 self._held = buffer[at:]
-                return self._spelled(buffer[:at]), ""
+                break
+            if self._is_lost:
+                committed += [buffer[begin:at], "null"]
+                begin = end
+                self._is_lost = False
             self.failed = end == at
             at = end
-        return self._spelled(buffer[:at]), buffer[at:]
+        committed.append(buffer[begin:at])
+        return self._spelled("".join(committed)), "" if self._held else buffer[at:]
 
     @property
     def in_string(self) -> bool:
@@ -199,8 +210,12 @@ class JsonScanner:
             return at
         if end == len(text):
             return None
-        if self._at not in (_At.VALUE, _At.FIRST_ITEM) or not _is_scalar(text[at:end]):
+        scalar = text[at:end]
+        is_number = _NUMBER.fullmatch(scalar) is not None
+        if self._at not in (_At.VALUE, _At.FIRST_ITEM) or not (is_number or scalar in _LITERALS):
             return at
+        self._is_lost = is_number and math.isinf(float(scalar))
+        self.lost_number = self.lost_number or self._is_lost
         self._end_value()
         return end
 
@@ -213,7 +228,7 @@ def parse_json(text: str) -> Any:
     """The value that ``text`` is, with white space around it. Raises: ValueError."""
     scanner = JsonScanner()
     _, rest = scanner.feed(text + "\n")  # the newline completes a number
-    if not scanner.done or rest.strip(BLANK):
+    if not scanner.done or scanner.lost_number or rest.strip(BLANK):
         raise ValueError("not a JSON value")
     return read_json(text)
 
@@ -221,7 +236,3 @@ def parse_json(text: str) -> Any:
 def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
     match = pattern.match(text, at)
     return match.end() if match else at
-
-
-def _is_scalar(text: str) -> bool:
-    return text in _LITERALS or (_NUMBER.fullmatch(text) is not None and math.isfinite(float(text)))

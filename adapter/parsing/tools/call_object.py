@@ -32,7 +32,7 @@ class ObjectState(Enum):
     BROKEN = auto()
     """The call was ended where its JSON broke."""
     REFUSED = auto()
-    """It is no call: ``literal`` is what it took of the text."""
+    """It is no call: see ``literal``."""
 
 
 class _At(Enum):
@@ -57,6 +57,8 @@ class CallObject:
 
     def __init__(self, markers: Markers, offered: Collection[str] | None = None) -> None:
         self.state = ObjectState.RUNNING
+        self.literal = ""
+        """What an object that was REFUSED took of the text."""
         self.ill_formed = False
         self._markers = markers
         self._offered = offered
@@ -74,11 +76,6 @@ class CallObject:
         """Arguments that are no object."""
 
     @property
-    def literal(self) -> str:
-        """All text so far, while the call has not started."""
-        return "".join(self._taken)
-
-    @property
     def in_string(self) -> bool:
         """The next character belongs to a string."""
         return self._scanner is not None and self._scanner.in_string
@@ -89,10 +86,7 @@ class CallObject:
         rest = text
         while rest and self.state is ObjectState.RUNNING:
             rest = self._step(rest, events)
-        if self._call.started:
-            self._taken.clear()
-        else:
-            self._taken.append(text[: len(text) - len(rest)])
+        self._note(text, rest)
         return events, rest
 
     def finish(self) -> list[ReplyEvent]:
@@ -102,7 +96,17 @@ class CallObject:
             self._break_off(events)
         else:
             self._refuse()
+            self._note("", "")
         return events
+
+    def _note(self, text: str, rest: str) -> None:
+        if self._call.started:
+            self._taken.clear()
+            return
+        self._taken.append(text)
+        if self.state is ObjectState.REFUSED:
+            taken = "".join(self._taken)
+            self.literal = taken[: len(taken) - len(rest)]
 
     # A step takes text from the front, adds events, and gives back what is left.
 
@@ -137,6 +141,7 @@ class CallObject:
             events += self._call.add(committed)
         else:
             self._value.append(committed)
+        self.ill_formed = self.ill_formed or scanner.lost_number
         if scanner.failed:
             self._broken(events)
         elif scanner.done:
@@ -195,6 +200,8 @@ class CallObject:
         self.ill_formed = True
         if self._streams and self._scanner is not None:
             events += self._call.add(self._scanner.completion())
+        elif self._call.is_empty:
+            events += self._call.add(json_text(self._from_other()))
         events += self._call.end()
         self.state = ObjectState.BROKEN
 

@@ -7,10 +7,13 @@ from types import MappingProxyType
 
 from adapter.parsing.base import UnknownParser
 from adapter.parsing.tools.family import ToolFamily, WholeReplyFamily
+from adapter.parsing.tools.gemma import FUNCTION_GEMMA, GEMMA4
+from adapter.parsing.tools.glm import GLM
 from adapter.parsing.tools.harmony import HARMONY
 from adapter.parsing.tools.hermes import HERMES
 from adapter.parsing.tools.kimi import KIMI
 from adapter.parsing.tools.llama import LLAMA
+from adapter.parsing.tools.minimax import MINIMAX
 from adapter.parsing.tools.mistral import MISTRAL
 from adapter.parsing.tools.xml import XML, XML_FALLBACK
 
@@ -21,6 +24,8 @@ TOOL_FAMILIES: Mapping[str, ToolFamily | WholeReplyFamily] = MappingProxyType(
         "hermes": HERMES,
         "qwen3_coder": XML,  # this and the next are the names that SGLang and slime use
         "qwen25": HERMES,
+        "glm45": GLM,
+        "glm47": GLM,
         "gpt_oss": HARMONY,
         "kimi_k2": KIMI,
         "llama": LLAMA,
@@ -28,6 +33,9 @@ TOOL_FAMILIES: Mapping[str, ToolFamily | WholeReplyFamily] = MappingProxyType(
         "llama4_pythonic": LLAMA,
         "pythonic": LLAMA,
         "gemma3": LLAMA,
+        "function_gemma": FUNCTION_GEMMA,
+        "gemma4": GEMMA4,
+        "minimax_m2": MINIMAX,
         "mistral": MISTRAL,
     }
 )

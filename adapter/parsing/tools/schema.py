@@ -32,17 +32,25 @@ class ToolTypes:
     def knows(self, tool: str) -> bool:
         return tool in self.tools
 
+    def is_text(self, tool: str, parameter: str) -> bool:
+        """Whether the schema allows a string, or doesn't say."""
+        types = self._types(tool, parameter)
+        return not types or "string" in types
+
     def value(self, tool: str, parameter: str, text: str) -> Any:
         """``text`` as JSON where the schema allows that type, and does not allow a string; else ``text``."""
-        types = self.tools[tool].get(parameter, frozenset())
-        if not types or "string" in types:
+        if self.is_text(tool, parameter):
             return text
+        types = self._types(tool, parameter)
         word = text.strip()
         try:
             value = _LITERALS[word.lower()] if word.lower() in _LITERALS else parse_json(word)
         except ValueError:
             return text
         return value if _types_of(value) & types else text
+
+    def _types(self, tool: str, parameter: str) -> frozenset[str]:
+        return self.tools.get(tool, {}).get(parameter, frozenset())
 
 
 def _parameter_types(schema: Any) -> dict[str, frozenset[str]]:

@@ -109,9 +109,10 @@ class JsonCall:
     def _scan(self, text: str) -> list[ReplyEvent]:
         committed, rest = self._scanner.feed(text)
         events = self._call.add(committed)
+        self.ill_formed = self.ill_formed or self._scanner.lost_number
         if self._scanner.failed:
             self._broken = self.ill_formed = True
         elif self._scanner.done:
             events += self._call.end()
-            self.ill_formed = bool(rest.strip(BLANK))
+            self.ill_formed = self.ill_formed or bool(rest.strip(BLANK))
         return events

@@ -7,9 +7,10 @@ kept it would be rendered with two and no longer equal what was sampled. So does
 
 from __future__ import annotations
 
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import Protocol
 
 from adapter.parsing.base import BLANK, held_suffix
 from adapter.parsing.markers import Markers
@@ -18,6 +19,8 @@ from adapter.types import ReplyEvent, TextDelta
 OPEN = "<tool_call>"
 CLOSE = "</tool_call>"
 TAGS = (OPEN, CLOSE)
+ANY = ""
+"""In place of the first character: every other."""
 MAX_LEAD = 64
 """White space between the tag and the block, in characters."""
 PIECE = 256
@@ -32,19 +35,41 @@ class BlockState(Enum):
     """It is no call: ``literal`` is what the block took of the text, ``rest`` what follows."""
 
 
-class CallBlock(Protocol):
+class CallBlock(ABC):
     """What stands behind ``<tool_call>``, closing tag included."""
 
-    state: BlockState
-    literal: str
-    rest: str
-    ill_formed: bool
+    def __init__(self, markers: Markers) -> None:
+        self.state = BlockState.RUNNING
+        self.literal = ""
+        self.rest = ""
+        self.ill_formed = False
+        self._markers = markers
+        self._opening = markers.look(OPEN)
+        self._closing = markers.look(CLOSE)
+        self._tags = re.compile(f"{self._opening}|{self._closing}")
+        self._held = ""
 
+    @abstractmethod
     def feed(self, text: str) -> list[ReplyEvent]: ...
 
+    @abstractmethod
     def finish(self) -> list[ReplyEvent]:
         """No more text comes. Leaves the block CLOSED or REFUSED; a call that has started is ended."""
-        ...
+
+    # Steps of blocks, which take text from the front and give back what is left to deal with: "" when that is nothing or is held.
+
+    def _close(self, rest: str) -> str:
+        self.state = BlockState.CLOSED
+        self.rest = rest
+        return ""
+
+    def _skip(self, text: str) -> str:
+        """Behind the point where the call broke: all up to the next tag is left out."""
+        tag = self._tags.search(text)
+        if tag is None:
+            self._held = text[len(text) - held_suffix(text, self._opening, self._closing) :]
+            return ""
+        return self._close(text[tag.start() :].removeprefix(self._closing))
 
 
 class TaggedCalls:
@@ -112,10 +137,11 @@ class TaggedCalls:
         if not inside and lead <= MAX_LEAD:
             self._held = text
             return ""
-        if lead > MAX_LEAD or inside[0] not in self._blocks:
+        new_block = self._blocks.get(inside[:1]) or self._blocks.get(ANY)
+        if lead > MAX_LEAD or new_block is None:
             return self._refuse("", text, events)
         self._opening += text[:lead]
-        self._block = self._blocks[inside[0]]()
+        self._block = new_block()
         self._step = self._in_block
         return inside
 

@@ -129,6 +129,12 @@ def test_refused(text: str) -> None:
     assert parsed(text) == "refused"
 
 
+def test_a_number_beyond_a_double_is_null() -> None:
+    text = '{"a": 1e400, "b": [-9e999, 2], "c": 1e308} '
+    committed = same_however_fed(lambda pieces: scanned(pieces)[1], text)
+    assert committed == '{"a": null, "b": [null, 2], "c": 1e308}'
+
+
 def test_limits() -> None:
     assert parsed("[" * MAX_DEPTH + "]" * MAX_DEPTH)[0] == "value"
     assert parsed("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1)) == "refused"
