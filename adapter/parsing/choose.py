@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adapter.parsing.reasoning import require_reasoning_family
 from adapter.parsing.tools.registry import require_tool_family
 
 AUTO = "auto"
+
+_TOOL_SIGNS = (
+    ("<minimax:tool_call>", "minimax_m2"),
+    ("<|tool_calls_section_begin|>", "kimi_k2"),
+    ("<start_function_call>", "function_gemma"),
+    ("<|tool_call>", "gemma4"),
+    ("<|channel|>", "gpt_oss"),
+    ("[TOOL_CALLS]", "mistral"),
+    ("<function=", "xml"),
+    ("<tool_call>", "hermes"),
+    (
+        "<|im_middle|>",
+        "kimi_k2",
+    ),  # from here on it is how turns are written: templates of these models may leave calls out
+    ("<start_of_turn>", "gemma3"),
+    ("<|python_tag|>", "llama"),
+    ("<|start_header_id|>", "llama"),
+    ("<|header_start|>", "llama"),
+)
+"""What a chat template is told by, and the family of its calls: the first that it has decides."""
+_REASONING_SIGNS = (("<think>", "think"), ("</think>", "think"), ("[THINK]", "mistral"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +46,13 @@ def choose_parsers(chat_template: str, tool_parser: str = AUTO, reasoning_parser
     Raises: UnknownParser (a ValueError), with the names that there are.
     """
     choice = ParserChoice(
-        _tool_parser(chat_template) if tool_parser == AUTO else tool_parser,
-        _reasoning_parser(chat_template) if reasoning_parser == AUTO else reasoning_parser,
+        _told_by(_TOOL_SIGNS, chat_template, "xml") if tool_parser == AUTO else tool_parser,
+        _told_by(_REASONING_SIGNS, chat_template, "none") if reasoning_parser == AUTO else reasoning_parser,
     )
     require_tool_family(choice.tool_parser)
     require_reasoning_family(choice.reasoning_parser)
     return choice
 
 
-def _tool_parser(chat_template: str) -> str:
-    if "<tool_call>" in chat_template and "<function=" not in chat_template:
-        return "hermes"
-    return "xml"
-
-
-def _reasoning_parser(chat_template: str) -> str:
-    return "think" if "<think>" in chat_template or "</think>" in chat_template else "none"
+def _told_by(signs: Sequence[tuple[str, str]], chat_template: str, otherwise: str) -> str:
+    return next((name for sign, name in signs if sign in chat_template), otherwise)

@@ -155,6 +155,7 @@ REASONING_FAMILIES: Mapping[str, ReasoningFamily] = MappingProxyType(
         "none": ReasoningFamily(),
         "think": _THINK,
         "qwen3": _THINK,  # the name that SGLang and slime use
+        "mistral": ReasoningFamily("[THINK]", "[/THINK]"),
     }
 )
 

@@ -224,4 +224,4 @@ class HarmonyReply(MarkedParser):
             self._content(piece, events)
 
 
-HARMONY = WholeReplyFamily(HarmonyReply, MARKERS)
+HARMONY = WholeReplyFamily(HarmonyReply, MARKERS, closers=ENDS[1:2])

@@ -162,4 +162,4 @@ class BareCalls(MarkedParser):
         self._step = self._text
 
 
-LLAMA = ToolFamily(BareCalls, MARKERS)
+LLAMA = ToolFamily(BareCalls, MARKERS, closers=("]", END))
