@@ -10,6 +10,7 @@ AdapterError
 ├── Gone                  410  the session is finished, or what is asked for is no longer kept
 │   └── Interrupted       410  the turn was stopped before its end
 ├── BodyTooLarge          413
+├── UnsupportedEncoding   415  the body's content encoding
 ├── TooManyRequests       429  with ``retry_after`` seconds
 ├── UpstreamFailed        502  the engine broke or lied
 ├── Unavailable           503  the engine cannot be reached
@@ -77,6 +78,10 @@ class Interrupted(Gone):
 
 class BodyTooLarge(AdapterError):
     status = 413
+
+
+class UnsupportedEncoding(AdapterError):
+    status = 415
 
 
 class TooManyRequests(AdapterError):

@@ -1,25 +1,30 @@
-"""Request bodies: JSON objects, bounded in size."""
+"""Request bodies: JSON objects, bounded in size, encoded or not."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import orjson
 from aiohttp import web
 
 from adapter.errors import BadRequest, BodyTooLarge
+from adapter.http.encodings import decoded
+from adapter.http.state import STATE
 
 
 async def read_json_object(request: web.Request, *, optional: bool = False) -> dict[str, Any]:
-    """The body as a JSON object; an empty one where ``optional``. Raises: BodyTooLarge, BadRequest."""
+    """The body as a JSON object; an empty one where ``optional``. Raises: BodyTooLarge, UnsupportedEncoding, BadRequest."""
     try:
         raw = await request.read()
     except web.HTTPRequestEntityTooLarge as error:
         raise BodyTooLarge("the body is larger than this server takes (--max-body-bytes)") from error
     except web.RequestPayloadError as error:
-        raise BadRequest(
-            "the body cannot be read: its content encoding or its framing is broken", field="body"
-        ) from error
+        raise BadRequest("the body cannot be read: its framing is broken", field="body") from error
+    encodings = request.headers.get("Content-Encoding")
+    if encodings:
+        limit = request.app[STATE].services.config.max_body_bytes
+        raw = await asyncio.to_thread(decoded, raw, encodings, limit)
     if optional and not raw.strip():
         return {}
     try:

@@ -16,10 +16,15 @@ async def listening(state: ServerState) -> AsyncIterator[str]:
     """Serve ``state`` on the configured address; gives the base URL, with the port that was taken.
 
     ``handler_cancellation``: a client that leaves cancels its handler, so the engine's slot is freed within milliseconds.
+    ``auto_decompress``: ``adapter.http.encodings`` does it.
     """
     config = state.services.config
     runner = web.AppRunner(
-        build_app(state), handler_cancellation=True, access_log=None, shutdown_timeout=config.finish_grace_s
+        build_app(state),
+        handler_cancellation=True,
+        auto_decompress=False,
+        access_log=None,
+        shutdown_timeout=config.finish_grace_s,
     )
     await runner.setup()
     try:

@@ -139,14 +139,6 @@ async def test_an_overlong_session_name_is_400(serve) -> None:
             assert response.status == 400
 
 
-async def test_a_body_whose_encoding_is_broken(serve) -> None:
-    async with serve(FakeEngine()) as server:
-        headers = {"Content-Encoding": "gzip"}
-        async with server.http.post(MESSAGES, data=b"not gzip", headers=headers) as response:
-            assert response.status == 400
-            assert (await response.json())["error"]["type"] == "invalid_request_error"
-
-
 async def test_true_is_not_one(serve) -> None:
     async with serve(FakeEngine()) as server:
         async with server.http.post(CHAT, json={"messages": [USER], "n": True}) as response:
