@@ -13,7 +13,7 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,9 +24,8 @@ from adapter.errors import BadRequest, Conflict, Gone, NotFound, TooManyRequests
 from adapter.feed import SessionFeed
 from adapter.replies import ReplayBudget, ReplyBook
 from adapter.responses import ResponseStore
-from adapter.sampling import SessionSampling
-from adapter.trajectory import Export, ExportFilters, RewardSpec, Sample, Trajectory
-from adapter.types import HistoryPolicy
+from adapter.session_bodies import FinishRequest, SessionSettings
+from adapter.trajectory import Export, Sample, Trajectory
 
 MAX_NAME_LENGTH = 256
 """Characters. Names come from headers and bodies; API keys, which may serve as names, are shorter."""
@@ -38,32 +37,6 @@ class SessionState(StrEnum):
     OPEN = "open"
     FINISHING = "finishing"
     """Waiting for turns in flight, or exporting; no new turn is admitted."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSettings:
-    """What ``POST /v1/sessions`` can set."""
-
-    sampling: SessionSampling = field(default_factory=SessionSampling)
-    policy: HistoryPolicy | None = None
-    """None takes the server's."""
-    max_context_tokens: int | None = None
-    max_turns: int | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class FinishRequest:
-    """What ``finish`` is given; two finishes are the same when these are equal."""
-
-    rewards: RewardSpec = field(default_factory=RewardSpec)
-    filters: ExportFilters = field(default_factory=ExportFilters)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    index: int | None = None
-    group_index: int | None = None
-    prompt: Any = ""
-    label: Any = None
-    max_sample_tokens: int | None = None
 
 
 @dataclass(slots=True)

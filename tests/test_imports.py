@@ -49,6 +49,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "adapter.guiding",
         "adapter.prompting",
+        "adapter.session_bodies",
         "adapter.reply",
         "adapter.replies",
         "adapter.responses",

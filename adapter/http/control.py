@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 
-from adapter.errors import BadRequest
 from adapter.http.bodies import read_json_object
 from adapter.http.state import STATE
 from adapter.protocols.common import dump_json
-from adapter.sampling import SessionSampling, read_settings
-from adapter.sessions import FinishRequest, Session, SessionSettings
-from adapter.trajectory import REWARD_FIELDS, Export, ExportFilters, RewardSpec
-from adapter.types import HistoryPolicy
-
-_OPEN_FIELDS = frozenset({"sid", "sampling", "policy", "max_context_tokens", "max_turns", "metadata"})
-_FINISH_FIELDS = frozenset(
-    {*REWARD_FIELDS, "filters", "metadata", "index", "group_index", "prompt", "label", "max_sample_tokens"}
-)
+from adapter.session_bodies import FinishRequest, SessionSettings, requested_sid
+from adapter.sessions import Session
+from adapter.trajectory import Export
 
 
 async def open_session(request: web.Request) -> web.StreamResponse:
     """``POST /v1/sessions``: 201 with the session's name and the base URLs for clients."""
     body = await read_json_object(request, optional=True)
-    _only(body, _OPEN_FIELDS)
-    sampling = body.get("sampling", {})
-    if not isinstance(sampling, dict):
-        raise BadRequest("sampling must be an object", field="sampling")
-    _only(sampling, frozenset({"default", "pinned"}), "sampling.")
-    settings = SessionSettings(
-        sampling=SessionSampling(
-            default=read_settings(sampling.get("default", {}), "sampling.default"),
-            pinned=read_settings(sampling.get("pinned", {}), "sampling.pinned"),
-        ),
-        policy=_policy(body.get("policy")),
-        max_context_tokens=_integer(body, "max_context_tokens", low=2),
-        max_turns=_integer(body, "max_turns", low=1),
-        metadata=_object(body, "metadata"),
-    )
-    session = request.app[STATE].sessions.open(_sid(body), settings)
+    session = request.app[STATE].sessions.open(requested_sid(body), SessionSettings.parse(body))
     base_url = f"{request.scheme}://{request.host}/s/{session.sid}"
     return _json({"sid": session.sid, "base_url": base_url, "openai_base_url": f"{base_url}/v1"}, status=201)
 
@@ -82,17 +59,7 @@ async def preview_samples(request: web.Request) -> web.StreamResponse:
 async def finish_session(request: web.Request) -> web.StreamResponse:
     """``POST /v1/sessions/SID/finish``: the session's samples and their ledger; the session is over."""
     body = await read_json_object(request, optional=True)
-    _only(body, _FINISH_FIELDS)
-    finish = FinishRequest(
-        rewards=RewardSpec.parse(body),
-        filters=ExportFilters.parse(body.get("filters")),
-        metadata=_object(body, "metadata"),
-        index=_integer(body, "index"),
-        group_index=_integer(body, "group_index"),
-        prompt=body.get("prompt", ""),
-        label=body.get("label"),
-        max_sample_tokens=_integer(body, "max_sample_tokens", low=1),
-    )
+    finish = FinishRequest.parse(body)
     answer = await request.app[STATE].sessions.finish(request.match_info["sid"], finish, _render_export)
     return web.Response(body=answer, content_type="application/json")
 
@@ -134,48 +101,3 @@ def _summary(session: Session) -> dict[str, Any]:
 
 def _json(document: Any, status: int = 200) -> web.Response:
     return web.Response(status=status, body=dump_json(document), content_type="application/json")
-
-
-def _only(body: Mapping[str, Any], known: frozenset[str], prefix: str = "") -> None:
-    for name in body:
-        if name not in known:
-            raise BadRequest(f"unknown field {prefix}{name}; known are {', '.join(sorted(known))}", field=prefix + name)
-
-
-def _integer(body: Mapping[str, Any], name: str, low: int = 0) -> int | None:
-    value = body.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise BadRequest(f"{name} must be an integer of at least {low}", field=name)
-    return value
-
-
-def _object(body: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = body.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise BadRequest(f"{name} must be an object", field=name)
-    return value
-
-
-def _sid(body: Mapping[str, Any]) -> str | None:
-    sid = body.get("sid")
-    if sid is None:
-        return None
-    if (
-        not isinstance(sid, str)
-        or sid in ("", ".", "..")
-        or not all(c.isascii() and (c.isalnum() or c in "-_.~") for c in sid)
-    ):
-        raise BadRequest(
-            "sid must be a non-empty string of letters, digits and -_.~, since it stands in URLs", field="sid"
-        )
-    return sid
-
-
-def _policy(value: Any) -> HistoryPolicy | None:
-    if value is None or value in list(HistoryPolicy):
-        return None if value is None else HistoryPolicy(value)
-    raise BadRequest(f"policy must be one of {', '.join(HistoryPolicy)}", field="policy")
