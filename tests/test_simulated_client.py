@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from tests.support.simulated_client import PROFILES, Head, Profile, Reminder, Reply, Results, Said, chat, messages
+from tests.support.simulated_client import (
+    PROFILES,
+    Head,
+    Profile,
+    Reminder,
+    Reply,
+    Results,
+    Said,
+    chat,
+    messages,
+    responses,
+)
 from tests.support.simulated_client.entries import Call, Thought
 from tests.support.simulated_client.mangling import as_javascript
 
@@ -82,6 +93,28 @@ def test_what_becomes_of_thinking() -> None:
     assert "reasoning_content" not in as_chat("hostile chat")["messages"][2]
     unsigned = messages.write(HEAD, history({}, None), PROFILE["opencode messages"], random.Random(0))
     assert unsigned["messages"][1]["content"][0]["type"] == "text"
+
+
+def as_responses(profile: str) -> dict[str, Any]:
+    return responses.write(HEAD, history(ARGUMENTS, "sig"), PROFILE[profile], random.Random(0))
+
+
+def test_items_as_codex_replays_them() -> None:
+    system, said, thought, text, call, *_, reminder = as_responses("codex")["input"]
+    assert system == {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "sys"}]}
+    assert said["content"] == [{"type": "input_text", "text": "hi"}]
+    assert (thought["summary"][0]["text"], thought["encrypted_content"]) == (" plan \n", "sig")
+    assert text["content"] == [{"type": "output_text", "text": " \n"}]
+    assert call == {"type": "function_call", "call_id": "t1", "name": "f", "arguments": ARGUMENTS}
+    assert reminder["role"] == "developer"
+    outputs = [item["call_id"] for item in as_responses("codex")["input"] if item["type"] == "function_call_output"]
+    assert outputs == ["t1", "t2", "t3"]
+
+
+def test_a_reply_of_which_nothing_is_left_is_still_there() -> None:
+    entries = [Said(1, "hi"), Reply(2, 1, (Thought("plan", None), " ")), Said(3, "next")]
+    body = responses.write(HEAD, entries, PROFILE["hostile responses"], random.Random(0))
+    assert [item["role"] for item in body["input"]] == ["developer", "user", "assistant", "user"]
 
 
 def test_a_hostile_program_writes_everything_in_another_way_each_time() -> None:

@@ -5,7 +5,7 @@ sends; ``Agent`` holds a conversation and can go on, retry, go back, edit, trunc
 it keeps the truth that a judge needs: which turn each reply came from, and after which entries it was given (``Asked``).
 """
 
-from tests.support.simulated_client import chat, messages
+from tests.support.simulated_client import chat, messages, responses
 from tests.support.simulated_client.agent import Agent, Asked, History
 from tests.support.simulated_client.entries import Entry, Head, Reminder, Reply, Results, Said
 from tests.support.simulated_client.profile import PROFILES, Content, Dialect, Keys, Order, Profile, Thinking
@@ -29,4 +29,5 @@ __all__ = [
     "Thinking",
     "chat",
     "messages",
+    "responses",
 ]

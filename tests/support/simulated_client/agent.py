@@ -11,12 +11,14 @@ from typing import Any
 import aiohttp
 import orjson
 
-from tests.support.simulated_client import chat, messages
+from tests.support.simulated_client import chat, messages, responses
 from tests.support.simulated_client.entries import Entry, Head, Reminder, Reply, Results, Said, Thought
 from tests.support.simulated_client.profile import Dialect, Profile, Thinking
 from tests.support.sse import data_objects
 
 TURN_HEADER = "x-rollserve-turn"
+
+_WIRES = {Dialect.MESSAGES: messages, Dialect.CHAT: chat, Dialect.RESPONSES: responses}
 
 Path = tuple[int, ...]
 """The numbers of a head and of the entries after it: what a request said, whatever it looked like on the wire."""
@@ -96,7 +98,7 @@ class Agent:
 
     async def ask(self) -> Reply:
         """Send the conversation; the reply joins it. Raises: AssertionError, if the server refuses."""
-        wire = messages if self.profile.dialect is Dialect.MESSAGES else chat
+        wire = _WIRES[self.profile.dialect]
         body = wire.write(self.head, self.entries, self.profile, self._random)
         async with self._http.post(self._base + wire.PATH, json=body) as response:
             raw = await response.read()

@@ -11,6 +11,7 @@ class Dialect(StrEnum):
 
     MESSAGES = "messages"
     CHAT = "chat"
+    RESPONSES = "responses"
 
 
 class Thinking(StrEnum):
@@ -55,7 +56,7 @@ class Content(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One program. ``arguments_verbatim``: the text of a call's arguments is kept as it came (Chat only)."""
+    """One program. ``arguments_verbatim``: the text of a call's arguments is kept as it came (not in Messages)."""
 
     name: str
     dialect: Dialect
@@ -90,6 +91,10 @@ PROFILES: tuple[Profile, ...] = (
     Profile(
         "qwen messages", Dialect.MESSAGES, Thinking.TRIMMED, javascript_numbers=True, content=Content.BLOCKS, cache_markers=True,
     ),
+    Profile("codex", Dialect.RESPONSES, arguments_verbatim=True, content=Content.BLOCKS),
+    Profile(
+        "opencode responses", Dialect.RESPONSES, Thinking.UNSIGNED_DROPPED, javascript_numbers=True, content=Content.BLOCKS,
+    ),
     Profile(
         "hostile messages", Dialect.MESSAGES, Thinking.DROPPED, trims_text=True, drops_blank_text=True, keys=Keys.SHUFFLED,
         javascript_numbers=True, results=Order.SHUFFLED, content=Content.EITHER, cache_markers=True, billing_header=True,
@@ -99,5 +104,9 @@ PROFILES: tuple[Profile, ...] = (
         "hostile chat", Dialect.CHAT, Thinking.DROPPED, trims_text=True, drops_blank_text=True, keys=Keys.SHUFFLED,
         javascript_numbers=True, results=Order.SHUFFLED, content=Content.EITHER, cache_markers=True, billing_header=True,
         reminders=True,
+    ),
+    Profile(
+        "hostile responses", Dialect.RESPONSES, Thinking.DROPPED, trims_text=True, drops_blank_text=True, keys=Keys.SHUFFLED,
+        javascript_numbers=True, results=Order.SHUFFLED, content=Content.EITHER, reminders=True, stream=False,
     ),
 )  # fmt: skip
