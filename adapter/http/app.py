@@ -3,10 +3,13 @@
 POST /v1/messages, /v1/messages/count_tokens     Anthropic Messages
 POST /v1/chat/completions                        OpenAI Chat Completions
 POST /v1/responses                               OpenAI Responses; GET, DELETE .../ID and what is below it: ``http.responses``
+POST /api/console/chat                           the console: new input only, the session's history goes before it
 GET  /v1/models
 POST /v1/sessions                                open; GET lists
 GET  /v1/sessions/SID, /v1/sessions/SID/explain  look; DELETE forgets
 GET  /v1/sessions/SID/samples                    what finish would give now; POST /v1/sessions/SID/finish
+GET  /v1/sessions/SID/events, .../replies/NUMBER/events     reading along: ``http.events``
+GET  /v1/sessions/SID/history                    its conversation; POST /v1/sessions/SID/interrupt stops its turns
 GET  /healthz   GET /readyz
 """
 
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from adapter.http import control, health, responses, turns
+from adapter.http import console, control, conversation, events, health, responses, turns
 from adapter.http.failures import failures_as_bodies
 from adapter.http.state import STATE, ServerState
 from adapter.protocols.anthropic import AnthropicMessages
@@ -31,6 +34,7 @@ def build_app(state: ServerState) -> web.Application:
         app.router.add_post(f"{prefix}/v1/messages/count_tokens", turns.count_tokens_handler(anthropic))
         app.router.add_post(f"{prefix}/v1/chat/completions", turns.turn_handler(chat))
         responses.add_routes(app.router, prefix)
+        console.add_routes(app.router, prefix)
         app.router.add_get(f"{prefix}/v1/models", turns.list_models)
         app.router.add_get(f"{prefix}/v1/models/{{model}}", turns.show_model)
     app.router.add_post("/v1/sessions", control.open_session)
@@ -39,6 +43,8 @@ def build_app(state: ServerState) -> web.Application:
     app.router.add_get("/v1/sessions/{sid}/explain", control.explain_session)
     app.router.add_get("/v1/sessions/{sid}/samples", control.preview_samples)
     app.router.add_post("/v1/sessions/{sid}/finish", control.finish_session)
+    events.add_routes(app.router)
+    conversation.add_routes(app.router)
     app.router.add_delete("/v1/sessions/{sid}", control.drop_session)
     app.router.add_get("/healthz", health.alive)
     app.router.add_get("/readyz", health.ready)

@@ -26,6 +26,6 @@ def main_line(chains: Iterable[tuple[Node, ...]]) -> tuple[Node, ...]:
 
 
 def _without_beginnings(chain: tuple[Node, ...]) -> Iterator[Node]:
-    for node, below in zip(chain, (*chain[1:], None), strict=True):
-        if below is None or not below.continues:
+    for place, node in enumerate(chain, start=1):
+        if place == len(chain) or not chain[place].continues:
             yield node

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import aiohttp
+
 
 def events_of(raw: bytes) -> list[tuple[str | None, Any]]:
     """``(event name, data)`` of every complete event; comments are left out.
@@ -23,3 +25,13 @@ def events_of(raw: bytes) -> list[tuple[str | None, Any]]:
 
 def data_objects(raw: bytes) -> list[Any]:
     return [data for _, data in events_of(raw)]
+
+
+async def read_until(response: aiohttp.ClientResponse, text: str) -> bytes:
+    """What came up to ``text``, and what came with it. Fails if the response ends before."""
+    seen = b""
+    while text.encode() not in seen:
+        chunk = await response.content.readany()
+        assert chunk, seen
+        seen += chunk
+    return seen
