@@ -11,6 +11,7 @@ AdapterError
 │   └── Interrupted       410  the turn was stopped before its end
 ├── BodyTooLarge          413
 ├── UnsupportedEncoding   415  the body's content encoding
+├── KeyReused             422  an idempotency key came with another request before
 ├── TooManyRequests       429  with ``retry_after`` seconds
 ├── UpstreamFailed        502  the engine broke or lied
 ├── Unavailable           503  the engine cannot be reached
@@ -82,6 +83,12 @@ class BodyTooLarge(AdapterError):
 
 class UnsupportedEncoding(AdapterError):
     status = 415
+
+
+class KeyReused(AdapterError):
+    """Not a conflict: clients send those again by themselves."""
+
+    status = 422
 
 
 class TooManyRequests(AdapterError):

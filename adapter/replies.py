@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapter.errors import Gone, NotFound
+from adapter.errors import Gone, KeyReused, NotFound
 from adapter.reply import LiveReply, ReplyState
 
 MAX_UNDELIVERED = 16
@@ -81,10 +81,18 @@ class ReplyBook:
         self._replies.append(reply)
 
     def find(self, route: str, body: Mapping[str, Any], key: str | None, *, is_retry: bool) -> LiveReply | None:
-        """The reply that this request shall be given, if it is not to be sampled anew."""
+        """The reply that this request shall be given, if it is not to be sampled anew.
+
+        Raises: KeyReused, if ``key`` came with another request, as far as that is still known.
+        """
         self._tidy()
         for reply in reversed(self._replies):
-            if reply.route != route or reply.body != body or reply.events.first > 0:
+            is_same = reply.route == route and reply.body == body
+            if key is not None and key == reply.key and reply.body is not None and not is_same:
+                raise KeyReused(
+                    f"the idempotency key {key[:64]!r} was used for another request", field="Idempotency-Key"
+                )
+            if not is_same or reply.events.first > 0:
                 continue
             if reply.state is ReplyState.COMMITTED or is_retry or (key is not None and key == reply.key):
                 return reply

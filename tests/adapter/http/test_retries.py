@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 
 import aiohttp
+import pytest
 
 from adapter.replies import MAX_UNDELIVERED, ReplayBudget, ReplyBook
 from adapter.reply import LiveReply
@@ -13,6 +14,7 @@ from tests.support.engine import Answer, FakeEngine
 from tests.support.wait import until
 
 MESSAGES = "/v1/messages"
+CHAT = "/v1/chat/completions"
 BODY = {"messages": [{"role": "user", "content": "hi"}]}
 STREAMED = {**BODY, "stream": True}
 RETRY = {"x-stainless-retry-count": "1"}
@@ -62,6 +64,23 @@ async def test_the_same_idempotency_key_joins_and_another_one_does_not(serve, en
         assert await one == await same
         assert b"other" in await other
         assert turns(server) == 2
+
+
+@pytest.mark.parametrize(("route", "members"), [(MESSAGES, {"temperature": 0.5}), (CHAT, {})])
+async def test_a_key_cannot_be_used_for_another_request(serve, encode, route, members) -> None:
+    hold = asyncio.Event()
+    engine = FakeEngine([held(encode, hold), Answer([encode("two")])])
+    async with serve(engine) as server:
+        one = asyncio.create_task(ask(server, BODY, headers={"Idempotency-Key": "k"}))
+        await until(lambda: len(engine.requests) == 1)
+        async with server.http.post(route, json=BODY | members, headers={"Idempotency-Key": "k"}) as response:
+            assert response.status == 422
+            error = (await response.json())["error"]
+        assert error["type"] == "invalid_request_error"
+        assert "Idempotency-Key" in error["message"]
+        hold.set()
+        await one
+        assert len(engine.requests) == 1
 
 
 async def test_the_same_body_without_a_sign_of_retry_is_a_sibling(serve, encode) -> None:
