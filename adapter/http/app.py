@@ -19,6 +19,7 @@ from aiohttp import web
 
 from adapter.http import console, control, conversation, events, health, responses, turns
 from adapter.http.failures import failures_as_bodies
+from adapter.http.request_id import send_request_id
 from adapter.http.state import STATE, ServerState
 from adapter.protocols.anthropic import AnthropicMessages
 from adapter.protocols.openai_chat import OpenAIChat
@@ -28,6 +29,7 @@ def build_app(state: ServerState) -> web.Application:
     """The server as an application that is not yet listening."""
     app = web.Application(middlewares=[failures_as_bodies], client_max_size=state.services.config.max_body_bytes)
     app[STATE] = state
+    app.on_response_prepare.append(send_request_id)
     anthropic, chat = AnthropicMessages(), OpenAIChat()
     for prefix in ("", "/s/{sid}"):
         app.router.add_post(f"{prefix}/v1/messages", turns.turn_handler(anthropic))

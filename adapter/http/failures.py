@@ -15,6 +15,7 @@ import orjson
 from aiohttp import web
 
 from adapter.errors import AdapterError, BodyTooLarge, NotFound, TooManyRequests
+from adapter.http.request_id import REQUEST_ID, new_request_id
 from adapter.http.state import PROTOCOL
 from adapter.logs import event
 
@@ -36,6 +37,7 @@ class ServerFault(AdapterError):
 @web.middleware
 async def failures_as_bodies(request: web.Request, handler: Handler) -> web.StreamResponse:
     """The outermost layer of every request."""
+    request[REQUEST_ID] = new_request_id()
     try:
         return await handler(request)
     except AdapterError as error:
@@ -45,10 +47,10 @@ async def failures_as_bodies(request: web.Request, handler: Handler) -> web.Stre
             raise
         return _answer(request, _of_http(request, error))
     except (asyncio.CancelledError, ConnectionResetError):
-        event(logger, logging.INFO, "client_gone", status=499, path=request.path)
+        event(logger, logging.INFO, "client_gone", status=499, path=request.path, request_id=request[REQUEST_ID])
         raise
     except Exception:
-        logger.exception("fault", extra={"fields": {"path": request.path}})
+        logger.exception("fault", extra={"fields": {"path": request.path, "request_id": request[REQUEST_ID]}})
         return _answer(request, ServerFault("internal error; the server's log has the details"))
 
 
@@ -66,8 +68,9 @@ def _of_http(request: web.Request, error: web.HTTPException) -> AdapterError:
 
 def _answer(request: web.Request, error: AdapterError) -> web.Response:
     event(
-        logger, logging.INFO, "refused", status=error.status, path=request.path, field=error.field, message=str(error)
-    )
+        logger, logging.INFO, "refused", status=error.status, path=request.path, field=error.field,
+        request_id=request[REQUEST_ID], message=str(error),
+    )  # fmt: skip
     protocol = request.get(PROTOCOL)
     body = protocol.render_error(error) if protocol is not None else control_error(error)
     return web.Response(
