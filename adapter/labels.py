@@ -8,7 +8,7 @@ The evidence, strongest first; the first that speaks decides the kind:
     1. a header that names the kind of request (Codex)
     2. words that a program is known to open such a request with: in its system prompt, or in its last user message
     3. the request's shape
-    4. a header, or the billing header, that says "sub-agent"
+    4. a header, the billing header or a tool that says "sub-agent"
 
 Whose request it is (``agent``, ``parent``) comes from headers alone, whatever the kind. Words are looked for at the start of a line
 only, and never in tool results, so an agent that reads about them is not mistaken for a side call. No tools alone prove nothing: an
@@ -47,6 +47,15 @@ _SYSTEM_WORDS = (
     _Words("qwen-memory", LabelKind.MEMORY, "You are now acting as the managed memory"),
     _Words("qwen-memory-plan", LabelKind.MEMORY, "You are acting as the managed memory"),
     _Words("qwen-memory-dream", LabelKind.MEMORY, "You are performing a managed memory"),
+    _Words(
+        "gemini-compaction", LabelKind.COMPACTION, "You are a specialized system component responsible for distilling"
+    ),
+    _Words("gemini-router", LabelKind.OTHER, "You are a Task Routing AI"),
+    _Words("gemini-router", LabelKind.OTHER, "You are a specialized Task Routing AI"),
+    _Words(
+        "gemini-loop-check", LabelKind.OTHER, "You are a diagnostic agent that determines whether a conversational AI"
+    ),
+    _Words("gemini-edit-fix", LabelKind.OTHER, "You are an expert code-editing assistant"),
 )
 
 _USER_WORDS = (
@@ -54,6 +63,15 @@ _USER_WORDS = (
     _Words("codex-compaction", LabelKind.COMPACTION, "You are performing a CONTEXT CHECKPOINT COMPACTION"),
     _Words("claude-memory", LabelKind.MEMORY, "You are now acting as the memory extraction subagent"),
     _Words("claude-suggestion", LabelKind.OTHER, "[SUGGESTION MODE:"),
+    _Words(
+        "gemini-title",
+        LabelKind.TITLE,
+        "Summarize the user's primary intent or goal in this conversation in ONE sentence",
+    ),
+    _Words(
+        "gemini-next-speaker", LabelKind.OTHER, "Analyze *only* the content and structure of your immediately preceding"
+    ),
+    _Words("gemini-tool-summary", LabelKind.OTHER, "Summarize the following tool output to be a maximum of"),
 )
 
 _CODEX_KINDS: Mapping[str, LabelKind] = {
@@ -140,9 +158,16 @@ def _subagent(headers: Mapping[str, str], request: ChatRequest) -> tuple[LabelKi
     for name in ("x-claude-code-agent-id", "x-openai-subagent", "x-codex-parent-thread-id", "x-parent-session-id"):
         if name in headers:
             return LabelKind.SUBAGENT, f"header:{name}"
+    if headers.get("user-agent", "").startswith("GeminiCLI") and _offers(request, "complete_task"):
+        return LabelKind.SUBAGENT, "tool:complete_task"
     if any("cc_is_subagent=true" in taken.original for taken in request.normalised):
         return LabelKind.SUBAGENT, "billing-header:cc_is_subagent"
     return None
+
+
+def _offers(request: ChatRequest, name: str) -> bool:
+    """Whether the request has a tool of this name. gemini-cli's sub-agents report by one that its main loop does not have."""
+    return any(tool["function"]["name"] == name for tool in request.tools)
 
 
 def _system(request: ChatRequest) -> str:

@@ -3,6 +3,7 @@
 POST /v1/messages, /v1/messages/count_tokens     Anthropic Messages
 POST /v1/chat/completions                        OpenAI Chat Completions
 POST /v1/responses                               OpenAI Responses; GET, DELETE .../ID and what is below it: ``http.responses``
+POST /v1beta/models/NAME:generateContent         Gemini; what else it has: ``http.gemini``
 POST /api/console/chat                           the console: new input only, the session's history goes before it
 GET  /v1/models
 POST /v1/sessions                                open; GET lists
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from adapter.http import console, control, conversation, events, health, responses, turns
+from adapter.http import console, control, conversation, events, gemini, health, responses, turns
 from adapter.http.failures import failures_as_bodies
 from adapter.http.request_id import send_request_id
 from adapter.http.state import STATE, ServerState
@@ -36,6 +37,7 @@ def build_app(state: ServerState) -> web.Application:
         app.router.add_post(f"{prefix}/v1/messages/count_tokens", turns.count_tokens_handler(anthropic))
         app.router.add_post(f"{prefix}/v1/chat/completions", turns.turn_handler(chat))
         responses.add_routes(app.router, prefix)
+        gemini.add_routes(app.router, prefix)
         console.add_routes(app.router, prefix)
         app.router.add_get(f"{prefix}/v1/models", turns.list_models)
         app.router.add_get(f"{prefix}/v1/models/{{model}}", turns.show_model)

@@ -1,7 +1,8 @@
 """Which session a request belongs to.
 
-In this order: the URL (``/s/SID/...``), the CLI's own header, Bearer, ``x-api-key``, the body, else ``default``. Only the URL must
-name a session that exists; any other name opens one unless ``--explicit-sessions`` is set.
+In this order: the URL (``/s/SID/...``), the CLI's own header, Bearer, the key (``x-api-key``, ``x-goog-api-key``, ``?key=``), the
+body, else ``default``. Only the URL must name a session that exists; any other name opens one unless ``--explicit-sessions`` is set.
+gemini-cli and qwen send no header of their own: their sessions are told apart by the URL or by the key.
 """
 
 from __future__ import annotations
@@ -45,4 +46,4 @@ def _header_name(request: web.Request) -> str | None:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
-    return request.headers.get("x-api-key") or None
+    return request.headers.get("x-api-key") or request.headers.get("x-goog-api-key") or request.query.get("key") or None

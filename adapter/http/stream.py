@@ -28,6 +28,8 @@ from adapter.reply import LiveReply, ReplyState
 
 logger = logging.getLogger("rollserve.http")
 
+EVENT_STREAM = "text/event-stream"
+
 WRITE_BYTES = 256 * 1024
 """About what one write takes at most: a slow reader gets fewer, larger writes, but none that doubles the memory of its reply."""
 
@@ -59,7 +61,7 @@ class Connection:
         self, request: web.Request, config: Config, headers: Mapping[str, str], on_silence: Callable[[], None]
     ) -> None:
         self.response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache", **headers}
+            headers={"Content-Type": EVENT_STREAM, "Cache-Control": "no-cache", **headers}
         )
         self._request = request
         self._keepalive_s = config.keepalive_s
@@ -126,17 +128,26 @@ class Connection:
 class EventStream:
     """One connection that reads one reply from its beginning, for the client that asked for it."""
 
-    def __init__(self, request: web.Request, reply: LiveReply, reader: Reader, config: Config) -> None:
+    def __init__(
+        self,
+        request: web.Request,
+        reply: LiveReply,
+        reader: Reader,
+        config: Config,
+        media_type: str = EVENT_STREAM,
+    ) -> None:
         self._request = request
         self._reply = reply
         self._reader = reader
         self._config = config
+        self._media_type = media_type
 
     async def run(self) -> web.StreamResponse:
         """Raises: AdapterError, as long as no headers were sent."""
         await self._until_worth_headers()
         reply = self._reply
-        async with Connection(self._request, self._config, reply_headers(reply), self._reader.wake) as connection:
+        headers = reply_headers(reply) | {"Content-Type": self._media_type}
+        async with Connection(self._request, self._config, headers, self._reader.wake) as connection:
             try:
                 await self._follow(connection)
             except EventsLost as lost:

@@ -16,7 +16,7 @@ from adapter.http.failures import Handler
 from adapter.http.making import ReplyMaker
 from adapter.http.session_name import known_session, session_of
 from adapter.http.state import PROTOCOL, STATE
-from adapter.http.stream import EventStream, write_whole
+from adapter.http.stream import EVENT_STREAM, EventStream, write_whole
 from adapter.labels import label_request
 from adapter.protocols.base import WireProtocol
 from adapter.reply import LiveReply
@@ -28,13 +28,17 @@ Amend = Callable[[web.Request, dict[str, Any]], dict[str, Any]]
 """Completes a body with what its protocol says elsewhere: in the path, or in an earlier reply. Raises: AdapterError."""
 
 
-def turn_handler(protocol: WireProtocol, amend: Amend = lambda request, body: body) -> Handler:
-    """The route on which ``protocol`` asks for a reply."""
+def _as_it_is(request: web.Request, body: dict[str, Any]) -> dict[str, Any]:
+    return body
+
+
+def turn_handler(protocol: WireProtocol, amend: Amend = _as_it_is, media_type: str = EVENT_STREAM) -> Handler:
+    """The route on which ``protocol`` asks for a reply. ``media_type`` is what it streams."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         request[PROTOCOL] = protocol
         asked = ask(request, protocol, amend(request, await read_json_object(request)))
-        return await answer(request, asked.reply, stream=asked.chat.stream)
+        return await answer(request, asked.reply, stream=asked.chat.stream, media_type=media_type)
 
     return handle
 
@@ -76,12 +80,14 @@ def start_reply(
     return maker
 
 
-async def answer(request: web.Request, reply: LiveReply, *, stream: bool) -> web.StreamResponse:
+async def answer(
+    request: web.Request, reply: LiveReply, *, stream: bool, media_type: str = EVENT_STREAM
+) -> web.StreamResponse:
     """Give a client its reply from the beginning, and keep the reply alive meanwhile. Raises: AdapterError."""
     with reply.reader() as reader:
         if not stream:
             return await write_whole(reply, reader)
-        return await EventStream(request, reply, reader, request.app[STATE].services.config).run()
+        return await EventStream(request, reply, reader, request.app[STATE].services.config, media_type).run()
 
 
 def _streamed_by_header(request: web.Request, body: dict[str, Any], chat: ChatRequest) -> ChatRequest:
@@ -96,23 +102,23 @@ def _is_retry(request: web.Request) -> bool:
     return request.headers.get("x-stainless-retry-count", "0") not in ("", "0")
 
 
-def count_tokens_handler(protocol: WireProtocol) -> Handler:
-    """``/v1/messages/count_tokens``: the exact length of the prompt that a turn would have. Opens no session."""
+def count_tokens_handler(protocol: WireProtocol, amend: Amend = _as_it_is, member: str = "input_tokens") -> Handler:
+    """``/v1/messages/count_tokens``: the exact length of the prompt that a turn would have, as ``member``. Opens no session."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         request[PROTOCOL] = protocol
-        body = await read_json_object(request)
+        body = amend(request, await read_json_object(request))
         state = request.app[STATE]
         session = known_session(request, state.sessions, protocol, body)
         count = await count_prompt_tokens(state.services, session, protocol.parse_request(body))
-        return web.Response(body=orjson.dumps({"input_tokens": count}), content_type="application/json")
+        return web.Response(body=orjson.dumps({member: count}), content_type="application/json")
 
     return handle
 
 
 async def list_models(request: web.Request) -> web.StreamResponse:
     """``GET /v1/models``, in a shape that both Anthropic's and OpenAI's clients read."""
-    names = _served_names(request)
+    names = served_names(request)
     body = {
         "object": "list",
         "data": [_model(name) for name in names],
@@ -125,13 +131,14 @@ async def list_models(request: web.Request) -> web.StreamResponse:
 
 async def show_model(request: web.Request) -> web.StreamResponse:
     """``GET /v1/models/NAME``."""
-    name, names = request.match_info["model"], _served_names(request)
+    name, names = request.match_info["model"], served_names(request)
     if name not in names:
         raise NotFound(f"there is no model {name!r}; served: {', '.join(names)}", field="model")
     return web.Response(body=orjson.dumps(_model(name)), content_type="application/json")
 
 
-def _served_names(request: web.Request) -> list[str]:
+def served_names(request: web.Request) -> list[str]:
+    """The served model and its aliases."""
     config = request.app[STATE].services.config
     return [config.served_model_name, *(alias for alias in config.model_alias if alias != "*")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -20,6 +21,7 @@ CODEX_SUBAGENT = {**CODEX, "thread-id": "t2", "x-codex-parent-thread-id": "t1", 
 OPENCODE = {"x-session-affinity": "ses_1", "x-session-id": "ses_1"}
 OPENCODE_SUBAGENT = {"x-session-affinity": "ses_2", "x-session-id": "ses_2", "x-parent-session-id": "ses_1"}
 QWEN = {"User-Agent": "QwenCode/0.24.4"}
+GEMINI = {"User-Agent": "GeminiCLI-tui/0.61.0/gemini-2.5-pro (linux; x64; terminal)"}
 
 
 def codex(**metadata: Any) -> dict[str, str]:
@@ -45,6 +47,21 @@ CODEX_SUMMARY = request(user="You are performing a CONTEXT CHECKPOINT COMPACTION
 QWEN_SUMMARY = request("You are the component that summarizes internal chat history into a structure.", tools=False)
 OPENCODE_SUMMARY = request("You are an anchored context summarization assistant for coding sessions.", tools=False)
 QWEN_MEMORY = request("You are now acting as the managed memory extraction subagent for an assistant.")
+GEMINI_SUMMARY = request("You are a specialized system component responsible for distilling chat history", tools=False)
+GEMINI_ROUTER = request("You are a specialized Task Routing AI. Your sole function is to analyze", tools=False)
+GEMINI_LOOP = request(
+    "You are a diagnostic agent that determines whether a conversational AI assistant is stuck", tools=False
+)
+GEMINI_EDIT = request("\nYou are an expert code-editing assistant specializing in debugging", tools=False)
+GEMINI_NEXT = request(
+    user="Analyze *only* the content and structure of your immediately preceding response (your last turn"
+)
+GEMINI_TITLE = request(None, "Summarize the user's primary intent or goal in this conversation in ONE sentence (max 80")
+GEMINI_DIGEST = request(None, "Summarize the following tool output to be a maximum of 2000 tokens.", tools=False)
+REPORTING = dataclasses.replace(
+    request(),
+    tools=(TOOL, {"type": "function", "function": {"name": "complete_task", "description": "", "parameters": {}}}),
+)
 ONE_TOKEN = request(None, "quota", tools=False, max_tokens=1)
 
 
@@ -56,6 +73,16 @@ ONE_TOKEN = request(None, "quota", tools=False, max_tokens=1)
         (CLAUDE, PLAIN, Label()),
         (CLAUDE_SUBAGENT, PLAIN, Label(LabelKind.SUBAGENT, "a7", "a2", "header:x-claude-code-agent-id")),
         (CLAUDE, BILLED, Label(LabelKind.SUBAGENT, source="billing-header:cc_is_subagent")),
+        (GEMINI, PLAIN, Label()),
+        (GEMINI, REPORTING, Label(LabelKind.SUBAGENT, source="tool:complete_task")),
+        (QWEN, REPORTING, Label()),
+        (GEMINI, GEMINI_SUMMARY, Label(LabelKind.COMPACTION, source="system:gemini-compaction")),
+        (GEMINI, GEMINI_ROUTER, Label(LabelKind.OTHER, source="system:gemini-router")),
+        (GEMINI, GEMINI_LOOP, Label(LabelKind.OTHER, source="system:gemini-loop-check")),
+        (GEMINI, GEMINI_EDIT, Label(LabelKind.OTHER, source="system:gemini-edit-fix")),
+        (GEMINI, GEMINI_NEXT, Label(LabelKind.OTHER, source="user:gemini-next-speaker")),
+        (GEMINI, GEMINI_TITLE, Label(LabelKind.TITLE, source="user:gemini-title")),
+        (GEMINI, GEMINI_DIGEST, Label(LabelKind.OTHER, source="user:gemini-tool-summary")),
         (CLAUDE, CLAUDE_TITLE, Label(LabelKind.TITLE, source="system:claude-title")),
         (CLAUDE, CLAUDE_SUMMARY, Label(LabelKind.COMPACTION, source="user:claude-compaction")),
         (CLAUDE_SUBAGENT, CLAUDE_SUMMARY, Label(LabelKind.COMPACTION, "a7", "a2", "user:claude-compaction")),
