@@ -28,7 +28,7 @@ import orjson
 from engine.differences import Breakdown
 from engine.errors import EngineError
 from engine.replay_report import ReplayReport, render
-from engine.replay_turn import Outcome, Target, replay_turn, targets_of
+from engine.replay_turn import Outcome, Target, needs_other_guides, replay_turn, targets_of
 from engine.sample_files import read_jsonl
 from engine.sample_rows import SampleError, read_sample
 from engine.types import Engine
@@ -63,14 +63,14 @@ async def replay_samples(
         controls = await _controls(engine, outcomes, options)
     except EngineError as error:
         controls, failed = (), [*failed, f"negative controls: {error}"]
-    not_compared = _not_compared(targets, outcomes)
+    not_compared = _not_compared(engine, targets, outcomes)
     differences = Breakdown.of([outcome.measured() for outcome in outcomes])
     found = ReplayReport(
         tolerance=options.tolerance,
         model=engine.info.model,
         turns=len(checked),
-        repeated=sum(outcome.target.span.is_repeatable for outcome in outcomes),
-        same_ids=sum(outcome.target.span.is_repeatable and outcome.is_same for outcome in outcomes),
+        repeated=sum(outcome.repeated for outcome in outcomes),
+        same_ids=sum(outcome.repeated and outcome.is_same for outcome in outcomes),
         probed=sum(outcome.probed for outcome in outcomes),
         contradicted=sum(outcome.contradicted for outcome in outcomes),
         trained_tokens=sum(int(target.trained.sum()) for target in targets),
@@ -122,7 +122,7 @@ async def _replay_all(
     return [one for one in found if isinstance(one, Outcome)], [one for one in found if isinstance(one, str)]
 
 
-def _not_compared(targets: Sequence[Target], outcomes: Sequence[Outcome]) -> dict[str, int]:
+def _not_compared(engine: Engine, targets: Sequence[Target], outcomes: Sequence[Outcome]) -> dict[str, int]:
     """Trained tokens that were not compared, by reason."""
     counts: Counter[str] = Counter()
     answered = {id(outcome.target) for outcome in outcomes}
@@ -132,7 +132,9 @@ def _not_compared(targets: Sequence[Target], outcomes: Sequence[Outcome]) -> dic
     for outcome in outcomes:
         open_places = outcome.target.trained & ~outcome.compared
         counts["other weights than the engine's"] += int((open_places & outcome.other_weights).sum())
-        counts["did not come out, or was not asked for"] += int((open_places & ~outcome.other_weights).sum())
+        guided = needs_other_guides(engine, outcome.target.span)
+        reason = "guided, which the engine does not offer" if guided else "did not come out, or was not asked for"
+        counts[reason] += int((open_places & ~outcome.other_weights).sum())
     return {reason: count for reason, count in counts.items() if count}
 
 

@@ -3,7 +3,7 @@
 Sampling is random, so an engine cannot be asked "what was the log prob of these tokens?". Two questions can be asked of
 any engine, and their answers compared:
 
-*The turn again*: same prompt, same sampling, same seed. As long as the ids come out as recorded, everything before each
+*The turn again*: same prompt, same sampling, same seed, same guide. As long as the ids come out as recorded, everything before each
 token is as it was, so its log prob must be too. Engines whose seeds do not depend on the batch give the whole turn.
 
 *One token*: the prompt and the recorded output before it, one token to sample. Only for tokens that were recorded with
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from engine.differences import Measured
 from engine.sample_rows import NO_VERSION, SampleRow, Span
-from engine.types import Engine, GenerateRequest, Ids, LogProbMode, LogProbs, SamplingParams
+from engine.types import Engine, GenerateRequest, Guide, Ids, LogProbMode, LogProbs, SamplingParams
 
 SESSION = "rollserve-verify"
 """The session name of these generations, as the engine log has it."""
@@ -61,6 +61,8 @@ class Outcome:
 
     target: Target
     differences: NDArray[np.float64]
+    repeated: bool = False
+    """The turn was asked for again with everything that had been in force."""
     agreeing: int = 0
     """Leading ids that came out as recorded when the turn was generated again."""
     probed: int = 0
@@ -122,23 +124,39 @@ def targets_of(sample: int, row: SampleRow) -> Iterator[Target]:
 async def replay_turn(engine: Engine, target: Target, probes: int) -> Outcome:
     """Ask both questions; the second for at most ``probes`` tokens that the first left open. Raises: EngineError."""
     outcome = Outcome.of(target)
-    if target.span.is_repeatable:
+    if target.span.is_repeatable and not needs_other_guides(engine, target.span):
         await _repeat(engine, outcome)
     for place in _places_to_probe(outcome, probes):
         await _probe(engine, outcome, place)
     return outcome
 
 
+def needs_other_guides(engine: Engine, span: Span) -> bool:
+    """Whether the turn cannot be asked for again, since the engine does not offer the guide that held it."""
+    return span.guide is not None and span.guide.kind not in engine.info.guides
+
+
 async def _repeat(engine: Engine, outcome: Outcome) -> None:
     target = outcome.target
-    # Samples do not say which tokens end a reply, so nothing could be banned until min_tokens is reached.
-    sampling = replace(target.span.sampling, min_tokens=0)
-    answer = await _ask(engine, target.prompt, target.output.size, sampling)
+    outcome.repeated = True
+    sampling = target.span.sampling
+    end_ids = _end_ids(target)
+    if not end_ids:
+        sampling = replace(sampling, min_tokens=0)  # nothing that could be banned until then
+    answer = await _ask(engine, target.prompt, target.output.size, sampling, target.span.guide, end_ids)
     size = min(answer.ids.size, target.output.size)
     differing = np.flatnonzero(answer.ids[:size] != target.output[:size])
     outcome.agreeing = int(differing[0]) if differing.size else size
     for place in range(outcome.agreeing):
         outcome.note(place, float(answer.log_probs[place]), int(answer.versions[place]))
+
+
+def _end_ids(target: Target) -> tuple[int, ...]:
+    """Samples do not say which tokens end a reply. Only under a guide it matters, where one comes when the grammar is complete:
+    there the last token, if it comes once, is taken for one."""
+    last = target.output[-1]
+    ends = target.span.guide is not None and int((target.output == last).sum()) == 1
+    return (int(last),) if ends else ()
 
 
 def _places_to_probe(outcome: Outcome, probes: int) -> list[int]:
@@ -187,12 +205,21 @@ class _Answer:
     versions: Ids
 
 
-async def _ask(engine: Engine, prompt: Ids, tokens: int, sampling: SamplingParams) -> _Answer:
+async def _ask(
+    engine: Engine,
+    prompt: Ids,
+    tokens: int,
+    sampling: SamplingParams,
+    guide: Guide | None = None,
+    end_ids: tuple[int, ...] = (),
+) -> _Answer:
     request = GenerateRequest(
         request_id=f"{SESSION}-{secrets.token_hex(8)}",
         prompt_ids=prompt,
         max_tokens=tokens,
         sampling=sampling,
+        end_ids=end_ids,
+        guide=guide,
         session=SESSION,
     )
     async with aclosing(engine.generate(request)) as stream:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.types import LogProbMode, SamplingParams
+from engine.types import Guide, GuideKind, LogProbMode, SamplingParams
 
 
 class SampleError(ValueError):
@@ -27,6 +27,13 @@ class Span:
     """Whether all of it was recorded, so that the turn can be asked for again."""
     turn_index: int | None = None
     versions: tuple[tuple[int, int, int], ...] = ()
+    guide: Guide | None = None
+    """The grammar that held the output."""
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether the log probs are those behind a guide's mask, in which end tokens had a part that samples do not name."""
+        return self.mode is LogProbMode.PROCESSED and self.guide is not None
 
     @property
     def is_certain(self) -> bool:
@@ -37,11 +44,12 @@ class Span:
     def is_scorable(self) -> bool:
         """Whether ids and these values say what the log probs are the log of.
 
-        Penalties and a ban of end tokens change processed log probs, and samples do not say which tokens end a reply.
+        Penalties, a guide's mask and a ban of end tokens change processed log probs, and samples do not say which tokens end a
+        reply. Raw ones are the model's own whatever held the output.
         """
         values = self.sampling
         plain = not values.presence_penalty and not values.frequency_penalty and values.repetition_penalty == 1
-        return self.mode is LogProbMode.RAW or (plain and not values.min_tokens)
+        return self.mode is LogProbMode.RAW or (plain and not values.min_tokens and not self.is_masked)
 
 
 def read_spans(sample: Mapping[str, Any], length: int) -> tuple[Span, ...]:
@@ -94,7 +102,17 @@ def _span(turn: Any, where: str, length: int) -> Span:
         is_repeatable=len(recorded) == len(_RANGES),
         turn_index=index,
         versions=_versions(turn.get("versions", []), where, start, end),
+        guide=_guide(turn.get("guide"), where),
     )
+
+
+def _guide(guide: Any, where: str) -> Guide | None:
+    if guide is None:
+        return None
+    kind, text = (guide.get("kind"), guide.get("text")) if isinstance(guide, Mapping) else (None, None)
+    if kind not in list(GuideKind) or not isinstance(text, str):
+        raise SampleError(f"{where}.guide is not {{kind, text}} with a kind of {', '.join(GuideKind)}")
+    return Guide(GuideKind(kind), text)
 
 
 def _versions(runs: Any, where: str, start: int, end: int) -> tuple[tuple[int, int, int], ...]:

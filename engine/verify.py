@@ -81,6 +81,7 @@ def verify_with(
         samples=len(rows),
         trained_tokens=tokens,
         unscored_tokens=sum(int(row.trained.sum()) for row in rows.values()) - tokens,
+        masked_tokens=sum(_masked_tokens(row) for row in rows.values()),
         modes=_tokens_by_mode(each.row for each in scored),
         differences=differences,
         worst=_worst_token(scored, decode),
@@ -132,6 +133,10 @@ def _tokens_by_mode(rows: Iterable[SampleRow]) -> dict[str, int]:
         for span in row.spans:
             counts[str(span.mode)] += int(row.scored[span.start : span.end].sum())
     return {mode: count for mode, count in counts.items() if count}
+
+
+def _masked_tokens(row: SampleRow) -> int:
+    return sum(int(row.trained[span.start : span.end].sum()) for span in row.spans if span.is_masked)
 
 
 def _run_controls(scorer: Scorer, rows: Sequence[SampleRow], tolerance: float) -> tuple[Control, ...]:

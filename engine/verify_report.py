@@ -46,7 +46,9 @@ class VerifyReport:
     trained_tokens: int
     """Those that were scored."""
     unscored_tokens: int
-    """Trained, but sampled in a way that ids alone do not tell: penalties or min_tokens over processed log probs."""
+    """Trained, but sampled in a way that ids alone do not tell: penalties, min_tokens or a guide over processed log probs."""
+    masked_tokens: int
+    """Of these, those behind a guide's mask."""
     modes: dict[str, int]
     """Scored tokens by log-prob mode."""
     differences: Breakdown
@@ -68,8 +70,12 @@ def render(report: VerifyReport) -> str:
     """The report as lines of text; the last one ends with the figure."""
     modes = ", ".join(f"{count} {mode}" for mode, count in report.modes.items()) or "none"
     lines = [f"{report.samples} samples, trained log probs: {modes}; tolerance {report.tolerance:g}"]
-    if report.unscored_tokens:
-        lines.append(f"{report.unscored_tokens} more were sampled with penalties or min_tokens and cannot be scored")
+    if others := report.unscored_tokens - report.masked_tokens:
+        lines.append(f"{others} more were sampled with penalties or min_tokens and cannot be scored")
+    if report.masked_tokens:
+        lines.append(
+            f"{report.masked_tokens} more were guided: not comparable, their log probs are those behind the mask"
+        )
     lines += report.differences.lines()
     if report.worst is not None:
         lines.append(_worst_line(report.worst))

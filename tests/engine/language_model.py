@@ -5,15 +5,26 @@ It is written with loops over numbers, apart from everything that it is used to 
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from engine.errors import EngineError, EngineRejected
-from engine.types import EngineInfo, Finished, FinishReason, GenerateRequest, LogProbMode, SamplingParams, TokenChunk
+from engine.types import (
+    EngineInfo,
+    Finished,
+    FinishReason,
+    GenerateRequest,
+    Guide,
+    GuideKind,
+    LogProbMode,
+    SamplingParams,
+    TokenChunk,
+)
 
 VOCAB = 50
 
@@ -21,7 +32,7 @@ VOCAB = 50
 @dataclass
 class LanguageModel:
     """``repeats`` false: a seed does not decide what is drawn. ``shift`` is added to each log prob it reports. ``error`` is
-    raised by requests after the first ``good``."""
+    raised by requests after the first ``good``. The text of a guide is the JSON array of the ids that may come."""
 
     mode: LogProbMode = LogProbMode.RAW
     repeats: bool = True
@@ -30,11 +41,12 @@ class LanguageModel:
     ignores_prompt: bool = False
     error: EngineError | None = None
     good: int = 0
+    guides: frozenset[GuideKind] = frozenset()
     requests: list[GenerateRequest] = field(default_factory=list)
 
     @property
     def info(self) -> EngineInfo:
-        return EngineInfo("fifty", self.mode, 4096, VOCAB, self.weight_version)
+        return EngineInfo("fifty", self.mode, 4096, VOCAB, self.weight_version, self.guides)
 
     async def check_ready(self) -> None:
         return None
@@ -46,21 +58,23 @@ class LanguageModel:
         if request.sampling.min_tokens > request.max_tokens:
             raise EngineRejected("min_tokens is above request_output_len")
         prompt = [] if self.ignores_prompt else request.prompt_ids.tolist()
-        ids, log_probs = self.sample(prompt, request.max_tokens, request.sampling)
+        ids, log_probs = self.sample(prompt, request.max_tokens, request.sampling, request.guide)
         half = len(ids) // 2
         for part, finished in ((slice(0, half), None), (slice(half, None), Finished(FinishReason.LENGTH, 0))):
             yield TokenChunk(
                 np.array(ids[part], np.int32), np.array(log_probs[part], np.float32), self.weight_version, finished
             )
 
-    def sample(self, prompt: Sequence[int], count: int, sampling: SamplingParams) -> tuple[list[int], list[float]]:
+    def sample(
+        self, prompt: Sequence[int], count: int, sampling: SamplingParams, guide: Guide | None = None
+    ) -> tuple[list[int], list[float]]:
         """``count`` tokens after ``prompt`` with the log probs that the engine reports."""
         ids: list[int] = []
         log_probs: list[float] = []
         entropy = [] if self.repeats else [len(self.requests)]
         for position in range(count):
             logits = self.logits([*prompt, *ids])
-            drawn_from = distribution(logits, sampling)
+            drawn_from = distribution(logits + _mask(guide), sampling)
             generator = np.random.default_rng([sampling.seed % 2**32, position, *entropy])
             token = int(generator.choice(VOCAB, p=drawn_from))
             of = drawn_from if self.mode is LogProbMode.PROCESSED else distribution(logits, SamplingParams())
@@ -71,6 +85,13 @@ class LanguageModel:
     def logits(self, prefix: Sequence[int]) -> np.ndarray:
         state = zlib.crc32(np.array(prefix, np.int64).tobytes()) + self.weight_version
         return 3.0 * np.random.default_rng(state).standard_normal(VOCAB)
+
+
+def _mask(guide: Guide | None) -> np.ndarray:
+    mask = np.zeros(VOCAB)
+    if guide is not None:
+        mask[[token for token in range(VOCAB) if token not in json.loads(guide.text)]] = -1e9
+    return mask
 
 
 def distribution(logits: np.ndarray, sampling: SamplingParams) -> np.ndarray:
@@ -89,18 +110,21 @@ def distribution(logits: np.ndarray, sampling: SamplingParams) -> np.ndarray:
     return np.array([weights[token] / mass if token in nucleus else 0.0 for token in range(len(weights))])
 
 
-def sample_of(model: LanguageModel, turns: int = 3, tokens: int = 12, **sampling: Any) -> dict[str, Any]:
+def sample_of(
+    model: LanguageModel, turns: int = 3, tokens: int = 12, guide: Guide | None = None, **sampling: Any
+) -> dict[str, Any]:
     """One exported sample of ``turns`` turns, with four tokens of context between them."""
     prompt = [7, 1, 30, 2, 44, 19, 8]
     row, mask, recorded, spans = list(prompt), [], [], []
     for turn in range(1, turns + 1):
         params = SamplingParams(**{"seed": 1000 + turn, **sampling})
-        ids, log_probs = model.sample(row, tokens, params)
+        ids, log_probs = model.sample(row, tokens, params, guide)
         start = len(row) - len(prompt)
         spans.append(
             {name: getattr(params, name) for name in SamplingParams.__dataclass_fields__}
             | {"turn_index": turn, "start": start, "end": start + tokens, "trained": True}
             | {"log_prob_mode": str(model.mode), "versions": [[start, start + tokens, model.weight_version]]}
+            | {"guide": guide and asdict(guide)}
         )
         context = [3, turn, 5, 6] if turn < turns else []
         row += [*ids, *context]

@@ -13,7 +13,7 @@ import pytest
 from engine.errors import EngineFailed
 from engine.replay import ReplayOptions, as_json, main, replay_samples
 from engine.replay_report import render
-from engine.types import LogProbMode
+from engine.types import Guide, GuideKind, LogProbMode
 from tests.engine.language_model import VOCAB, LanguageModel, sample_of
 
 Json = dict[str, Any]
@@ -62,6 +62,42 @@ async def test_where_seeds_do_not_repeat_likely_tokens_are_asked_for(mode: LogPr
     assert report.compared_tokens + sum(report.not_compared.values()) == 72
     assert report.max_difference < 1e-6
     assert [control.caught for control in report.controls] == [True, True]
+
+
+FEW = Guide(GuideKind.REGEX, json.dumps(list(range(0, VOCAB, 7))))
+
+
+@pytest.mark.parametrize("mode", LogProbMode)
+async def test_a_guided_turn_is_asked_for_again_under_its_guide(mode: LogProbMode) -> None:
+    engine = LanguageModel(mode, guides=frozenset({GuideKind.REGEX}))
+    sample = sample_of(engine, guide=FEW, min_tokens=3)
+    report = await replayed(engine, [sample])
+    assert report.failures == ()
+    assert (report.same_ids, report.compared_tokens, report.not_compared) == (3, 36, {})
+    assert {request.guide for request in engine.requests} == {FEW}
+
+
+async def test_the_last_token_of_a_guided_turn_is_taken_for_its_end_token() -> None:
+    engine = LanguageModel(guides=frozenset({GuideKind.REGEX}))
+    sample = sample_of(engine, turns=1, tokens=4, guide=FEW)
+    sample["tokens"][-1] = VOCAB - 1
+    await replayed(engine, [sample], probes=0)
+    assert engine.requests[0].end_ids == (VOCAB - 1,)
+    plain = sample_of(engine, turns=1, tokens=4)
+    await replayed(engine, [plain], probes=0)
+    assert engine.requests[-1].end_ids == ()
+
+
+@pytest.mark.parametrize("mode", LogProbMode)
+async def test_an_engine_without_the_guide_is_not_asked_for_the_turn(mode: LogProbMode) -> None:
+    """Of raw log probs likely tokens can still be asked for; those behind a mask cannot be compared at all."""
+    guided = sample_of(LanguageModel(mode), turns=6, guide=FEW, temperature=0.5)
+    plain = LanguageModel(mode)
+    report = await replayed(plain, [guided, sample_of(plain)], probes=3)
+    assert report.failures == ()
+    assert (report.turns, report.repeated, report.same_ids) == (9, 3, 3)
+    assert report.not_compared == {"guided, which the engine does not offer": 72 - report.probed}
+    assert report.probed == 0 or mode is LogProbMode.RAW
 
 
 async def test_a_file_without_seeds_is_checked_token_by_token() -> None:

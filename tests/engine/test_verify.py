@@ -195,6 +195,37 @@ def test_what_ids_alone_do_not_tell_is_not_scored(model: Any, scorer: PlainModel
     assert verify(scorer, [processed]).failures == ("there is no trained token to verify",)
 
 
+GUIDE = {"kind": "regex", "text": "a+"}
+
+
+def test_a_guide_does_not_touch_raw_log_probs(model: Any, scorer: PlainModel) -> None:
+    sample = sample_with(model, guide=GUIDE)
+    report = verify(scorer, [sample])
+    assert (report.failures, report.trained_tokens, report.masked_tokens) == ((), 10, 0)
+    sample["rollout_log_probs"][0] -= 0.1
+    assert not verify(scorer, [sample]).ok
+
+
+def test_log_probs_behind_a_guides_mask_are_counted_and_not_compared(model: Any, scorer: PlainModel) -> None:
+    masked, plain = sample_with(model, log_prob_mode="processed"), sample_with(model)
+    masked["metadata"]["turns"][0]["guide"] = GUIDE
+    masked["rollout_log_probs"][:5] = [-9.0] * 5
+    report = verify(scorer, [masked, plain])
+    assert report.failures == ()
+    assert (report.trained_tokens, report.unscored_tokens, report.masked_tokens) == (15, 5, 5)
+    lines = render(report).splitlines()
+    assert "5 more were guided: not comparable, their log probs are those behind the mask" in lines
+    assert not any("penalties" in line for line in lines)
+    masked["metadata"]["turns"][1]["guide"] = GUIDE
+    assert verify(scorer, [masked]).failures == ("there is no trained token to verify",)
+
+
+@pytest.mark.parametrize("guide", ["regex", {"kind": "regex"}, {"kind": "telepathy", "text": ""}, {"text": "a"}, 3])
+def test_a_guide_that_is_none_is_a_fault_of_the_sample(model: Any, scorer: PlainModel, guide: Any) -> None:
+    report = verify(scorer, [sample_with(model, guide=guide)])
+    assert "metadata.turns[0].guide is not {kind, text}" in report.failures[0]
+
+
 def test_processed_log_probs_taken_for_raw_ones_fail(model: Any, scorer: PlainModel) -> None:
     sample = sample_with(model, log_prob_mode="processed", temperature=0.7, top_p=0.9)
     for turn in sample["metadata"]["turns"]:

@@ -9,7 +9,7 @@ import pytest
 
 from adapter.trajectory import Export, Ledger, Sample, Trajectory
 from adapter.types import Sampling, TurnRecord, VersionSpan
-from engine.types import LogProbMode, SamplingParams
+from engine.types import Guide, GuideKind, LogProbMode, SamplingParams
 from tests.adapter.trajectory.alphabet import check_samples, export, ids, message, messages, record, recorded, turn
 
 TWO_TURNS = "s10 u20 -> a30; s10 u20 a30 t40 -> a31"
@@ -132,7 +132,12 @@ def test_tool_calls_of_foreign_messages_are_no_tool_use() -> None:
     assert flags(export(trajectory)) == [(False, False, False)]
 
 
-SAMPLING = Sampling(SamplingParams(temperature=0.75, top_p=0.5, top_k=20, seed=2**63), 100, LogProbMode.RAW)
+SAMPLING = Sampling(
+    SamplingParams(temperature=0.75, top_p=0.5, top_k=20, seed=2**63),
+    100,
+    LogProbMode.RAW,
+    Guide(GuideKind.REGEX, "a+"),
+)
 
 
 def test_spans_say_whose_tokens_they_are() -> None:
@@ -150,6 +155,7 @@ def test_spans_say_whose_tokens_they_are() -> None:
         "repetition_penalty": 1.0,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
+        "guide": {"kind": "regex", "text": "a+"},
     }
     unknown = dict.fromkeys(in_force)
     a30 = {
