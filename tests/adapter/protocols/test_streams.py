@@ -81,7 +81,8 @@ def fold_responses(raw: bytes) -> dict[str, Any]:
             items.append(data["item"])
     response: dict[str, Any] = data["response"]
     assert response["output"] == items
-    assert texts == {item["id"]: item_text(item) for item in items}
+    assert {item["id"]: texts.pop(item["id"], "") for item in items} == {item["id"]: item_text(item) for item in items}
+    assert not texts
     return without_none(Response.model_validate(response).to_dict())
 
 
