@@ -49,6 +49,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "adapter.guiding",
         "adapter.prompting",
+        "adapter.recorder",
         "adapter.session_bodies",
         "adapter.reply",
         "adapter.replies",

@@ -5,7 +5,7 @@
 
 ``length`` counts the bytes behind itself, so a reader that does not know a kind can pass over it. ``xxh3`` (64 bits, the kind as
 its seed) is of the bytes behind it. The header's member ``arrays`` lists ``[name, dtype, items]`` for each array in order; their
-bytes follow raw: ``i4`` int32, ``f4`` float32. The member ``sid`` is the session that a frame belongs to.
+bytes follow raw: ``i4`` int32, ``f4`` float32, ``u1`` bytes. The member ``sid`` is the session that a frame belongs to.
 
 ``epoch`` counts the starts of the slot's process. A file that breaks off inside its last frame was torn by a crash: that frame was
 never acknowledged, and it is cut. A frame whose checksum is wrong is an error.
@@ -13,6 +13,7 @@ never acknowledged, and it is cut. A frame whose checksum is wrong is an error.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ _LENGTH = struct.Struct("<I")
 _CHECK = struct.Struct("<IQ")
 _LEAST = _CHECK.size + _LENGTH.size
 """Bytes behind the length of a frame without header and arrays."""
-_DTYPES = {"i4": np.dtype("<i4"), "f4": np.dtype("<f4")}
+_DTYPES: Mapping[str, np.dtype[Any]] = {"i4": np.dtype("<i4"), "f4": np.dtype("<f4"), "u1": np.dtype("u1")}
 
 FILE_HEADER_BYTES = _FILE.size
 
@@ -50,13 +51,13 @@ class FrameKind(IntEnum):
     INTERRUPTED = 3
     """A reply that was cut off."""
     DELIVERED = 4
-    """The last event of a turn's reply was written to its client's socket."""
+    """The last event of a reply was written to its client's socket."""
     FINISH = 5
     """A session's finish and its answer."""
     DROP = 6
     """A session is forgotten."""
-    WEIGHTS = 7
-    """The engine has other weights."""
+    REPLY = 7
+    """The wire of a complete reply, for the same request again."""
 
 
 class JournalDamaged(Exception):
@@ -93,7 +94,7 @@ class Frame:
     kind: int
     header: Mapping[str, Any]
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    """int32 or float32, one-dimensional."""
+    """int32, float32 or uint8, one-dimensional."""
 
     @property
     def sid(self) -> str | None:
@@ -134,6 +135,23 @@ class Extent:
     @property
     def end(self) -> int:
         return self.start + self.length
+
+
+def extent_at(data: memoryview, start: int) -> Extent:
+    """The frame that begins at ``start``."""
+    (length,) = _LENGTH.unpack_from(data, start)
+    return Extent(start, _LENGTH.size + length)
+
+
+def guess_header(data: memoryview) -> Mapping[str, Any]:
+    """The header of a frame that may be damaged; empty if it cannot be read."""
+    with contextlib.suppress(struct.error, ValueError):
+        (header_bytes,) = _LENGTH.unpack_from(data, _LENGTH.size + _CHECK.size)
+        start = 2 * _LENGTH.size + _CHECK.size
+        header = load_exact(bytes(data[start : start + header_bytes]))
+        if isinstance(header, dict):
+            return header
+    return {}
 
 
 def split(data: memoryview, start: int = FILE_HEADER_BYTES) -> Iterator[Extent]:

@@ -16,7 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adapter.storage.errors import StorageError
-from adapter.storage.frames import FILE_HEADER_BYTES, Extent, FileHeader, Frame, JournalDamaged, decode_frame, split
+from adapter.storage.frames import (
+    FILE_HEADER_BYTES,
+    Extent,
+    FileHeader,
+    Frame,
+    JournalDamaged,
+    decode_frame,
+    extent_at,
+    guess_header,
+    split,
+)
 
 SUFFIX = ".journal"
 
@@ -122,6 +132,15 @@ class SegmentFile:
             return decode_frame(self._data[extent.start : extent.end])
         except JournalDamaged as error:
             raise DamagedSegment(self.path, extent.start, str(error)) from error
+
+    def frame_at(self, offset: int) -> Frame:
+        """The frame that begins at ``offset``. Raises: DamagedSegment."""
+        return self.frame(extent_at(self._data, offset))
+
+    def guess_sid(self, extent: Extent) -> str | None:
+        """Whose frame a damaged one was, if that can still be read."""
+        sid = guess_header(self._data[extent.start : extent.end]).get("sid")
+        return sid if isinstance(sid, str) else None
 
     def frames(self) -> Iterator[tuple[Extent, Frame]]:
         """Every whole frame. Raises: DamagedSegment."""

@@ -1,0 +1,175 @@
+"""What is written down of sessions: one frame for each thing that must be there again after a crash.
+
+    open         before the session is used
+    turn         inside the commit, before anything of the trajectory changes: what cannot be recorded does not happen
+    interrupted  the same for a reply that was cut off
+    reply        beside the turns of a reply: its wire, for a client that asks again; ``delivered`` once nobody will
+    finish, drop
+
+``settled`` waits until everything recorded so far is on the disk; the last event of a reply, and the answer to ``finish``, wait for
+it. Each frame carries its number in its session, so that a gap is seen. Without a journal (``Unrecorded``) nothing is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from adapter.errors import Unavailable
+from adapter.logs import event
+from adapter.storage.catalog import Catalog
+from adapter.storage.frames import Frame, FrameKind
+from adapter.storage.journal import Journal, JournalFailed
+from adapter.trajectory import SavedTurn
+
+logger = logging.getLogger("rollserve.journal")
+
+RETRY_AFTER_S = 5.0
+"""After a frame that could not be written: a full disk may have room again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyRecord:
+    """A complete reply as it is on the wire, and the request that it answers, by ``digest`` (see ``replies.digest``)."""
+
+    number: int
+    route: str
+    digest: str
+    key: str | None
+    wire_id: str | None
+    headers: Mapping[str, str]
+    wire: bytes
+
+
+class Recorder(Protocol):
+    """See the module. Each method but ``delivered`` raises Unavailable (503) if it cannot record; then nothing was recorded."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing can be recorded at present."""
+        ...
+
+    def opened(self, sid: str, settings: Mapping[str, Any]) -> None: ...
+
+    def turn(self, sid: str, saved: SavedTurn) -> None: ...
+
+    def interrupted(self, sid: str, saved: SavedTurn) -> None: ...
+
+    def reply(self, sid: str, reply: ReplyRecord) -> None: ...
+
+    def delivered(self, sid: str, number: int) -> None: ...
+
+    def finished(self, sid: str, body: Mapping[str, Any], finished_at: float, answer: bytes) -> None: ...
+
+    def dropped(self, sid: str) -> None: ...
+
+    async def settled(self) -> None: ...
+
+
+class Unrecorded:
+    """Durability ``none``."""
+
+    failure: str | None = None
+
+    def opened(self, sid: str, settings: Mapping[str, Any]) -> None:
+        pass
+
+    def turn(self, sid: str, saved: SavedTurn) -> None:
+        pass
+
+    def interrupted(self, sid: str, saved: SavedTurn) -> None:
+        pass
+
+    def reply(self, sid: str, reply: ReplyRecord) -> None:
+        pass
+
+    def delivered(self, sid: str, number: int) -> None:
+        pass
+
+    def finished(self, sid: str, body: Mapping[str, Any], finished_at: float, answer: bytes) -> None:
+        pass
+
+    def dropped(self, sid: str) -> None:
+        pass
+
+    async def settled(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class JournalRecorder:
+    """Records in ``journal``; ``catalog`` says where. ``counts``: how many frames each live session has had."""
+
+    journal: Journal
+    catalog: Catalog
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def failure(self) -> str | None:
+        return self.journal.failure
+
+    def opened(self, sid: str, settings: Mapping[str, Any]) -> None:
+        self._record(FrameKind.OPEN, sid, settings)
+
+    def turn(self, sid: str, saved: SavedTurn) -> None:
+        self._record(FrameKind.TURN, sid, saved.header, saved.arrays)
+
+    def interrupted(self, sid: str, saved: SavedTurn) -> None:
+        self._record(FrameKind.INTERRUPTED, sid, saved.header, saved.arrays)
+
+    def reply(self, sid: str, reply: ReplyRecord) -> None:
+        header = {
+            "number": reply.number,
+            "route": reply.route,
+            "digest": reply.digest,
+            "key": reply.key,
+            "wire_id": reply.wire_id,
+            "headers": dict(reply.headers),
+        }
+        self._record(FrameKind.REPLY, sid, header, {"wire": np.frombuffer(reply.wire, np.uint8)})
+
+    def delivered(self, sid: str, number: int) -> None:
+        try:
+            self._record(FrameKind.DELIVERED, sid, {"number": number})
+        except Unavailable as error:
+            # The client has its reply; should it ask again after a crash, it is given the same once more.
+            event(logger, logging.WARNING, "delivery_not_recorded", sid=sid, message=str(error))
+
+    def finished(self, sid: str, body: Mapping[str, Any], finished_at: float, answer: bytes) -> None:
+        header = {"body": dict(body), "finished_at": finished_at}
+        self._record(FrameKind.FINISH, sid, header, {"answer": np.frombuffer(answer, np.uint8)})
+        self._forget(sid)
+
+    def dropped(self, sid: str) -> None:
+        self._record(FrameKind.DROP, sid, {})
+        self._forget(sid)
+
+    async def settled(self) -> None:
+        """Raises: Unavailable."""
+        try:
+            await self.journal.synced(self.journal.written)
+        except JournalFailed as error:
+            raise _unavailable(error) from error
+
+    def _record(
+        self, kind: FrameKind, sid: str, header: Mapping[str, Any], arrays: Mapping[str, Any] | None = None
+    ) -> None:
+        number = self.counts.get(sid, 0)
+        try:
+            extent = self.journal.append(Frame(kind, {"sid": sid, "n": number, **header}, arrays or {}))
+        except JournalFailed as error:
+            raise _unavailable(error) from error
+        self.counts[sid] = number + 1
+        self.catalog.add(sid, self.journal.segment, extent.start)
+
+    def _forget(self, sid: str) -> None:
+        self.catalog.forget(sid)
+        self.counts.pop(sid, None)
+
+
+def _unavailable(error: JournalFailed) -> Unavailable:
+    return Unavailable(f"the turn cannot be recorded: {error}", retry_after=RETRY_AFTER_S)
