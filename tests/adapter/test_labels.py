@@ -47,6 +47,11 @@ CODEX_SUMMARY = request(user="You are performing a CONTEXT CHECKPOINT COMPACTION
 QWEN_SUMMARY = request("You are the component that summarizes internal chat history into a structure.", tools=False)
 OPENCODE_SUMMARY = request("You are an anchored context summarization assistant for coding sessions.", tools=False)
 QWEN_MEMORY = request("You are now acting as the managed memory extraction subagent for an assistant.")
+QWEN_RULES = """
+Important Rules:
+ - You operate in non-interactive mode: do not ask the user questions; proceed with available context."""
+QWEN_SUBAGENT = request(f"You are a general-purpose subagent working for a parent agent.\n{QWEN_RULES}")
+QWEN_MEMORY_AGENT = request(f"{QWEN_MEMORY.messages[0]['content']}\n{QWEN_RULES}")
 GEMINI_SUMMARY = request("You are a specialized system component responsible for distilling chat history", tools=False)
 GEMINI_ROUTER = request("You are a specialized Task Routing AI. Your sole function is to analyze", tools=False)
 GEMINI_LOOP = request(
@@ -106,6 +111,8 @@ ONE_TOKEN = request(None, "quota", tools=False, max_tokens=1)
         (QWEN, PLAIN, Label()),
         (QWEN, QWEN_SUMMARY, Label(LabelKind.COMPACTION, source="system:qwen-compaction")),
         (QWEN, QWEN_MEMORY, Label(LabelKind.MEMORY, source="system:qwen-memory")),
+        (QWEN, QWEN_MEMORY_AGENT, Label(LabelKind.MEMORY, source="system:qwen-memory")),
+        (QWEN, QWEN_SUBAGENT, Label(LabelKind.SUBAGENT, source="system:qwen-subagent")),
         ({}, SOME_TITLE, Label(LabelKind.TITLE, source="shape:title")),
     ],
 )  # fmt: skip
