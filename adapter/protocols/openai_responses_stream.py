@@ -6,7 +6,7 @@
                 output_item.done
     message     output_item.added, content_part.added, output_text.delta* .done, content_part.done, output_item.done
     call        output_item.added, function_call_arguments.delta* .done, output_item.done
-    custom call output_item.added, custom_tool_call_input.delta .done, output_item.done
+    custom call output_item.added, custom_tool_call_input.delta* .done, output_item.done
 
 Every frame has its ``event:`` line. Items come in the order in which the model wrote them, so text after a call is a message of its
 own here, while the whole body has all text in one message. The keepalive is ``response.in_progress`` once more, under the number of
@@ -25,6 +25,7 @@ from adapter.errors import AdapterError
 from adapter.ids import IdSource
 from adapter.protocols import openai_responses_reply as replies
 from adapter.protocols.common import dump_json
+from adapter.protocols.openai_responses_custom import CustomInput
 from adapter.protocols.openai_responses_reply import Item
 from adapter.protocols.openai_responses_request import ResponsesContext
 from adapter.types import (
@@ -58,6 +59,8 @@ class _OpenItem:
     """A delta's frame up to its number, and ``middle`` from there to its text."""
     middle: bytes
     texts: list[str] = field(default_factory=list)
+    custom: CustomInput = field(default_factory=CustomInput)
+    """Reads the arguments of a custom tool's call."""
 
 
 class ResponsesStream:
@@ -99,9 +102,9 @@ class ResponsesStream:
             case ToolCallStart(name):
                 return self._begin_call(name)
             case ToolCallDelta(arguments):
-                # A custom tool's text is inside these arguments; it is known when they are complete.
-                is_function = self._open is not None and self._open.kind == _ARGUMENTS
-                return self._delta(arguments) if is_function else b""
+                opened = self._open
+                assert opened is not None
+                return self._delta(opened.custom.feed(arguments) if opened.kind == _CUSTOM_INPUT else arguments)
             case ToolCallEnd(use):
                 return self._end_call(use)
 
@@ -125,11 +128,16 @@ class ResponsesStream:
         return self._close() + self._begin(replies.new_call(self._ids, tool), kind, {})
 
     def _end_call(self, use: ToolUse) -> bytes:
-        """The client must be able to parse the arguments even if the parser streamed none of them."""
+        """What the deltas did not say yet goes out with the end: the client must be able to use the call in any case."""
         opened = self._open
         assert opened is not None
-        text = replies.custom_input(use) if opened.kind == _CUSTOM_INPUT else dump_json(use.input).decode()
-        missing = b"" if opened.texts else self._delta(text)
+        if opened.kind == _CUSTOM_INPUT:
+            text, given = replies.custom_input(use), "".join(opened.texts)
+            # The input of a call that broke off is not what was streamed of it.
+            missing = self._delta(text.removeprefix(given)) if text.startswith(given) else b""
+            opened.texts = [text]
+        else:
+            missing = b"" if opened.texts else self._delta(dump_json(use.input).decode())
         return missing + self._close()
 
     def _begin(self, item: Item, kind: str, place: dict[str, Any]) -> bytes:
@@ -147,7 +155,7 @@ class ResponsesStream:
             return b""
         opened.texts.append(text)
         end = b',"logprobs":[]}\n\n' if opened.kind == _TEXT else b"}\n\n"
-        frame = opened.prefix + str(self._number).encode() + opened.middle + orjson.dumps(text) + end
+        frame = opened.prefix + str(self._number).encode() + opened.middle + dump_json(text) + end
         self._number += 1
         return frame
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
@@ -85,6 +86,37 @@ def test_calls_come_back_in_the_clients_terms() -> None:
     spawn, patch = orjson.loads(whole())["output"][2:]
     assert (spawn["type"], spawn["namespace"], spawn["name"]) == ("function_call", "multi_agent_v1", "spawn_agent")
     assert (patch["type"], patch["name"], patch["input"]) == ("custom_tool_call", "apply_patch", PATCHED.input["input"])
+
+
+INPUT = '*** "é" \\ \n\t\u2028 😀 </x>'
+
+
+@pytest.mark.parametrize("escaped", [True, False])
+@pytest.mark.parametrize(("step", "least"), [(1, 20), (2, 10), (3, 7), (7, 4), (1000, 1)])
+@pytest.mark.parametrize("head", ['{"input":', ' {\n "input" : '])
+def test_a_custom_tools_input_streams_as_it_is_written(head: str, step: int, least: int, escaped: bool) -> None:
+    arguments = head + json.dumps(INPUT, ensure_ascii=escaped) + "}"
+    pieces = [arguments[start : start + step] for start in range(0, len(arguments), step)]
+    use = ToolUse("apply_patch", {"input": INPUT})
+    call = (ToolCallStart(use.name), *map(ToolCallDelta, pieces), ToolCallEnd(use))
+    raw = streamed(*((event,) for event in call))
+    assert fold_responses(raw)["output"][0]["input"] == INPUT
+    assert raw.count(b"event: response.custom_tool_call_input.delta") >= least
+
+
+def test_half_a_character_reaches_the_client_as_it_is() -> None:
+    use = ToolUse("apply_patch", {"input": "x\udc00"})
+    raw = streamed((ToolCallStart(use.name), ToolCallDelta('{"input":"x\\udc00"}'), ToolCallEnd(use)))
+    assert rb'"input":"x\udc00"' in raw
+    assert rb'"delta":"x\udc00"' in raw
+
+
+def test_a_custom_call_that_broke_off_is_not_what_was_streamed_of_it() -> None:
+    use = ToolUse("apply_patch", {"input": None})
+    pieces = ('{"input":"*** Be', '","input":null}')
+    events = events_of(streamed((ToolCallStart(use.name), *map(ToolCallDelta, pieces), ToolCallEnd(use))))
+    assert [data["delta"] for name, data in events if name.endswith(".delta")] == ["*** Be"]
+    assert events[-1][1]["response"]["output"][0]["input"] == '{"input":null}'
 
 
 @pytest.mark.parametrize(
