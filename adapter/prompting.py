@@ -103,7 +103,8 @@ class Prompting:
         def recut(turn: Generation, message: Message) -> int | None:
             return self._recut(turn, message, request)
 
-        head = Head.of(request.tools, request.model or self.model, request.template_options)
+        options = self.renderer.template.read_options(request.template_options)
+        head = Head.of(request.tools, request.model or self.model, options)
         refs = [self._turns(session.sid, handles) for handles in request.handles]
         return session.trajectory.match(
             request.messages, head=head, refs=refs, recut=recut, continues=self._open_ended(request)

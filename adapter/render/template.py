@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
 import jinja2.sandbox
 
 from adapter.errors import BadRequest
@@ -35,7 +36,13 @@ class ChatTemplate:
     ) -> None:
         self.source = source
         self._special_tokens = dict(special_tokens or {})
-        self._template = _environment(now).from_string(source)
+        environment = _environment(now)
+        self._template = environment.from_string(source)
+        self._variables = jinja2.meta.find_undeclared_variables(environment.parse(source))
+
+    def read_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of ``options`` that can change what is rendered: the template names them."""
+        return {name: value for name, value in options.items() if name in self._variables}
 
     def render(
         self,

@@ -68,3 +68,12 @@ async def test_the_turn_is_found_again_by_its_signature(serve, encode, stream) -
             answer = await response.json()
     assert answer["ledger"]["trained"] == answer["ledger"]["sampled"]
     assert len(answer["samples"]) == 1
+
+
+async def test_an_option_that_the_template_does_not_read_forks_nothing(serve, encode) -> None:
+    engine = FakeEngine(answers(encode))
+    async with serve(engine, reasoning_parser="think") as server:
+        first = await say(server, HELLO, None)
+        history = [*HELLO, {"role": "assistant", "content": first["content"]}, {"role": "user", "content": "go on"}]
+        async with server.http.post(MESSAGES, json={"messages": history}) as response:
+            assert response.headers["x-rollserve-match"] == "exact"

@@ -70,3 +70,9 @@ def test_a_value_nested_too_deeply_is_refused() -> None:
         deep = [deep]
     with pytest.raises(BadRequest, match="nested too deeply"):
         render("{{ deep | tojson }}", deep=deep)
+
+
+def test_only_options_that_the_template_names_can_matter() -> None:
+    template = ChatTemplate("{% if thinking is defined and thinking %}<think>{% endif %}{% set own = 1 %}{{ own }}")
+    options = {"thinking": False, "own": 2, "style": "x"}
+    assert template.read_options(options) == {"thinking": False}
