@@ -56,7 +56,9 @@ _SYSTEM_WORDS = (
         "gemini-loop-check", LabelKind.OTHER, "You are a diagnostic agent that determines whether a conversational AI"
     ),
     _Words("gemini-edit-fix", LabelKind.OTHER, "You are an expert code-editing assistant"),
-    _Words("qwen-subagent", LabelKind.SUBAGENT, " - You operate in non-interactive mode: do not ask the user questions"),
+    _Words(
+        "qwen-subagent", LabelKind.SUBAGENT, " - You operate in non-interactive mode: do not ask the user questions"
+    ),
 )
 
 _USER_WORDS = (
