@@ -33,5 +33,5 @@ def _check(plan: GuidePlan) -> None:
     for demand in plan.demands:
         own_fault = grammar_fault(Guide(GuideKind.JSON_SCHEMA, json.dumps(demand.schema)))
         if own_fault is not None:
-            raise BadRequest(f"{demand.field}: this schema cannot be ensured: {own_fault}", field=demand.field)
-    raise BadRequest(f"{plan.field}: this cannot be ensured: {fault}", field=plan.field)
+            raise BadRequest(f"this schema cannot be ensured: {own_fault}", field=demand.field)
+    raise BadRequest(f"this cannot be ensured: {fault}", field=plan.field)

@@ -110,6 +110,8 @@ class ToolChoice:
 
     mode: ToolChoiceMode = ToolChoiceMode.AUTO
     names: tuple[str, ...] = ()
+    field: str = field(default="tool_choice", compare=False)
+    """Where the client said so."""
 
 
 @dataclass(frozen=True, slots=True)

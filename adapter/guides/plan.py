@@ -68,15 +68,15 @@ def guide_for(
     if asked_by is None:
         return None
     if not offered:
-        raise BadRequest(f"{asked_by}: the engine has no guided decoding, so this cannot be ensured", field=asked_by)
+        raise BadRequest("the engine has no guided decoding, so this cannot be ensured", field=asked_by)
     if request.continues:
-        raise BadRequest(f"{asked_by}: not possible in a reply that goes on from an assistant message", field=asked_by)
+        raise BadRequest("not possible in a reply that goes on from an assistant message", field=asked_by)
     writer = _Writer(request, asked_by, parsers, markers)
     reasoning = _Reasoning.of(parsers, markers, prompt_tail)
     plan = writer.schema_alone(reasoning, offered) or writer.grammar(reasoning, offered)
     if len(plan.guide.text) > MAX_GUIDE_CHARACTERS:
         size = f"{len(plan.guide.text)} characters, of at most {MAX_GUIDE_CHARACTERS}"
-        raise BadRequest(f"{asked_by}: the schemas make a grammar of {size}", field=asked_by)
+        raise BadRequest(f"the schemas make a grammar of {size}", field=asked_by)
     return plan
 
 
@@ -84,7 +84,7 @@ def _asking_field(request: ChatRequest) -> str | None:
     """The first field that demands something. Where no call is allowed, strict tools demand nothing."""
     choice = request.tool_choice
     if choice.mode is ToolChoiceMode.REQUIRED or (choice.names and choice.mode is ToolChoiceMode.AUTO):
-        return "tool_choice"
+        return choice.field
     if request.output_format is not None:
         return request.output_format.field
     if choice.mode is ToolChoiceMode.NONE:
@@ -223,7 +223,7 @@ class _Writer:
         return CALL_FORMATS[self._family_name]
 
     def _refused(self, reason: str) -> BadRequest:
-        return BadRequest(f"{self._asked_by}: {reason}", field=self._asked_by)
+        return BadRequest(reason, field=self._asked_by)
 
 
 def _name(tool: Tool, calls: CallFormat) -> str:

@@ -83,4 +83,4 @@ def _read_calling(calling: ProtoFields, tools: tuple[Tool, ...]) -> ToolChoice:
         raise calling.wrong("allowed_function_names", "each must be the name of a declared function")
     if mode is ToolChoiceMode.REQUIRED and not tools:
         raise calling.wrong("mode", "there are no functions to call")
-    return ToolChoice(mode, names)
+    return ToolChoice(mode, names, calling.path)

@@ -222,7 +222,7 @@ MARKERLESS: Any = Vocabulary.load(demo_model_dir()).markers(PLAIN)
 def test_what_cannot_be_ensured_is_refused_by_the_field_that_asks_for_it(
     request_: ChatRequest, field: str, parsers: ParserChoice, offered: Any, more: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(BadRequest, match=f"^{field}: {reason}") as refusal:
+    with pytest.raises(BadRequest, match=f"^{reason}") as refusal:
         guide_for(replace(request_, **more), parsers, MARKERLESS, "", offered)
     assert refusal.value.field == field
 
@@ -231,12 +231,12 @@ def test_schemas_of_any_size_are_not_taken() -> None:
     tool = function_tool(
         "f", "", {"type": "object", "properties": {f"p{n}": {} for n in range(MAX_GUIDE_CHARACTERS // 10)}}
     )
-    with pytest.raises(BadRequest, match=r"^tool_choice: the schemas make a grammar of [0-9]+ characters, of at most"):
+    with pytest.raises(BadRequest, match=r"^the schemas make a grammar of [0-9]+ characters, of at most"):
         guide_for(replace(FORCED, tools=(tool,)), PLAIN, MARKERLESS, "", BOTH)
 
 
 def test_without_a_tool_no_call_can_be_forced() -> None:
-    with pytest.raises(BadRequest, match=r"^tool_choice: there is no tool that could be called"):
+    with pytest.raises(BadRequest, match=r"^there is no tool that could be called"):
         guide_for(replace(FORCED, tools=()), PLAIN, MARKERLESS, "", BOTH)
 
 
