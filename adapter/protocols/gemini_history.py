@@ -122,6 +122,8 @@ class GeminiHistory(History):
         """The call that a result is for."""
         by_id = [call for call in self._open_calls if call[0] == call_id]
         by_name = [call for call in self._open_calls if call[1] == name]
+        if not by_id and call_id in self._calls:
+            return call_id
         for call in (*by_id, *by_name):
             self._open_calls.remove(call)
             return call[0]

@@ -1,7 +1,7 @@
 """The neutral history as a protocol reads it: messages, and beside each the ids in it that we may have issued.
 
-Results of tools come in runs, one run after each assistant message with calls; a run is brought into the order of its calls
-(rule ``tool-result-order``).
+Results of tools come in runs, one run after each assistant message with calls; a run loses what it repeats (rule
+``tool-result-repeat``) and is brought into the order of its calls (``tool-result-order``).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class History:
         self._call_count = 0
         self._run: list[tuple[int, str]] = []
         self._run_first: Fields | None = None
+        self._run_texts: set[tuple[int, str]] = set()
 
     @property
     def handles(self) -> tuple[tuple[str, ...], ...]:
@@ -46,9 +47,13 @@ class History:
         """A result of a call; False, and nothing is added, if there is no such call."""
         if call_id not in self._calls:
             return False
+        number = self._calls[call_id]
+        if (number, text) in self._run_texts and self._normaliser.leaves_out_repeat(text, fields):
+            return True
         if not self._run:
             self._run_first = fields
-        self._run.append((self._calls[call_id], call_id))
+        self._run.append((number, call_id))
+        self._run_texts.add((number, text))
         self.messages.append({"role": "tool", "content": text})
         self._handles.append(())
         return True
@@ -61,6 +66,7 @@ class History:
                 results = self.messages[-len(order) :]
                 self.messages[-len(order) :] = [results[index] for index in order]
         self._run = []
+        self._run_texts = set()
 
     def continue_last(self, fields: Fields, name: str) -> None:
         """The last message, an assistant's that stands in the member ``name`` of ``fields``, is the beginning of the reply.

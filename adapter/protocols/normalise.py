@@ -23,6 +23,7 @@ class RuleName(StrEnum):
 
     BILLING_HEADER = "anthropic-billing-header"
     RESULT_ORDER = "tool-result-order"
+    RESULT_REPEAT = "tool-result-repeat"
     CACHE_MARKERS = "cache-markers"
     CONTENT_FORM = "content-form"
 
@@ -51,6 +52,13 @@ RULES: tuple[Rule, ...] = (
         protocol="any",
         matches="results of parallel tool calls in another order than the calls, which are put into the calls' order",
         reason="clients send them as they complete; chat templates carry no call ids, so order tells the model which is which",
+        optional=True,
+    ),
+    Rule(
+        RuleName.RESULT_REPEAT,
+        protocol="any",
+        matches="a tool result that its call already has, word for word, among the results after the same reply; it is left out",
+        reason="gemini-cli sends every result of the conversation twice when it resumes one",
         optional=True,
     ),
     Rule(
@@ -89,6 +97,13 @@ class Normaliser:
             return text
         self.taken.append(Normalised(RuleName.BILLING_HEADER, holder.at(name), header.group()))
         return text[header.end() :]
+
+    def leaves_out_repeat(self, text: str, result: Fields) -> bool:
+        """Whether to leave out ``result``, which says again what its call's result said."""
+        if RuleName.RESULT_REPEAT not in self._active:
+            return False
+        self.taken.append(Normalised(RuleName.RESULT_REPEAT, result.path, text))
+        return True
 
     def result_order(self, calls: Sequence[tuple[int, str]], first: Fields) -> list[int] | None:
         """How to order results; None if they stand right.

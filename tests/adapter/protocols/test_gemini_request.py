@@ -111,7 +111,7 @@ def test_the_clients_own_objects_keep_their_spelling() -> None:
         ({"contents": [HI, model(READ)]}, "contents.1"),
         ({"contents": [HI, result("read", {})]}, "contents.1.parts.0.functionResponse.name"),
         ({"contents": [HI, model(READ), result("other", {})]}, "contents.2.parts.0.functionResponse.name"),
-        ({"contents": [HI, model(READ), result("read", {}), result("read", {})]}, "contents.3.parts.0.functionResponse.name"),
+        ({"contents": [HI, model(READ), result("read", {}), result("read", {"a": 1})]}, "contents.3.parts.0.functionResponse.name"),
         ({"contents": [HI, model(READ), result("read", [])]}, "contents.2.parts.0.functionResponse.response"),
         ({"systemInstruction": "text"}, "systemInstruction"),
         ({"system_instruction": {"parts": [{"inlineData": {}}]}}, "system_instruction.parts.0.inlineData"),
@@ -337,6 +337,14 @@ def test_a_result_whose_id_the_call_does_not_have_is_found_by_name() -> None:
     """Some clients put the tool's name before the id on one side alone."""
     request = parse(HI, model(READ), result("read", {"output": "r"}, "read__c1"))
     assert request.messages[-1]["content"] == "r"
+
+
+def test_results_that_a_resumed_gemini_cli_sends_twice_count_once() -> None:
+    twice = result("read", {"output": "r"}, "c1")
+    request = parse(HI, model(READ), {"role": "user", "parts": twice["parts"] * 2})
+    assert [message["content"] for message in request.messages[2:]] == ["r"]
+    (taken,) = request.normalised
+    assert (taken.rule, taken.field) == ("tool-result-repeat", "contents.2.parts.1.functionResponse")
 
 
 def test_contents_of_the_model_in_a_row_are_one_message() -> None:

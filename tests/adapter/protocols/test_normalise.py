@@ -115,6 +115,20 @@ def test_several_results_of_one_call_keep_their_order() -> None:
     assert results_of(chat(HI, calls("a", "b"), result("b", "1"), result("a"), result("b", "2"))) == ["a", "1", "2"]
 
 
+def test_a_result_that_comes_twice_is_left_out_once() -> None:
+    request = chat(HI, calls("a", "b"), result("a"), result("b"), result("a"), result("b"))
+    assert results_of(request) == ["a", "b"]
+    assert request.normalised == tuple(
+        Normalised("tool-result-repeat", f"messages.{at}", name) for at, name in ((4, "a"), (5, "b"))
+    )
+    without = chat(HI, calls("a"), result("a"), result("a"), without=("tool-result-repeat",))
+    assert results_of(without) == ["a", "a"]
+
+
+def test_a_repeat_after_another_message_stays() -> None:
+    assert results_of(chat(HI, calls("a"), result("a"), HI, result("a"))) == ["a", "a"]
+
+
 def test_results_of_one_messages_message() -> None:
     tool_uses = [{"type": "tool_use", "id": name, "name": "f", "input": {}} for name in "ab"]
     results = [{"type": "tool_result", "tool_use_id": name, "content": name} for name in "ba"]
