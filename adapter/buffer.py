@@ -62,8 +62,7 @@ class EventBuffer:
         self._starts.append(self.end)
         self.end += count_events(piece)
         self.size += len(piece) + PIECE_OVERHEAD
-        if self._keep_bytes is not None and self.size > self._keep_bytes:
-            self._let_go(self._keep_bytes - self._keep_bytes // SLACK)
+        self.trim()
         self.wake(ready=True)
 
     def close(self) -> None:
@@ -85,6 +84,11 @@ class EventBuffer:
             yield reader
         finally:
             self._readers.discard(reader)
+
+    def trim(self) -> None:
+        """Keep to the bound, as far as readers that hold allow."""
+        if self._keep_bytes is not None and self.size > self._keep_bytes:
+            self._let_go(self._keep_bytes - self._keep_bytes // SLACK)
 
     def piece_at(self, number: int) -> tuple[int, int]:
         """Index of the piece that holds event ``number``, and the events of that piece before it. Raises: EventsLost."""
@@ -147,6 +151,8 @@ class Reader:
         if inside or not whole_pieces:
             pieces = [event for piece in pieces for event in events_of(piece)][inside:]
         self.position += sum(count_events(piece) for piece in pieces)
+        if self.holds:
+            buffer.trim()
         return pieces
 
     async def more(self, number: int | None = None) -> bool:

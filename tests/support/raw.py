@@ -1,0 +1,89 @@
+"""A client that is one bare socket: what came is what the server wrote, chunked encoding and all, to the last byte."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+END_OF_CHUNKS = b"0\r\n\r\n"
+LIMIT_S = 20.0
+"""Far more than anything here takes; reaching it fails the test."""
+
+
+class RawConnection:
+    """``seen`` is everything that came so far."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.seen = b""
+
+    @property
+    def status(self) -> int:
+        return int(self.seen.split(b" ", 2)[1])
+
+    @property
+    def complete(self) -> bool:
+        """Whether the response ended as chunked responses end."""
+        return self.seen.endswith(END_OF_CHUNKS)
+
+    async def until(self, text: str) -> bytes:
+        """Read until ``text`` is there. Fails if the connection ends before."""
+        async with asyncio.timeout(LIMIT_S):
+            while text.encode() not in self.seen:
+                chunk = await self._reader.read(2**16)
+                assert chunk, self.seen
+                self.seen += chunk
+        return self.seen
+
+    async def rest(self) -> bytes:
+        """Read until the server closes the connection, or ends the response."""
+        async with asyncio.timeout(LIMIT_S):
+            while not self.complete and (chunk := await self._reader.read(2**16)):
+                self.seen += chunk
+        return self.seen
+
+    def abort(self) -> None:
+        """Go away as a killed process does."""
+        self._writer.transport.abort()
+
+
+@asynccontextmanager
+async def raw_request(
+    url: str,
+    path: str,
+    body: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    receive_buffer: int | None = None,
+    reads: bool = True,
+) -> AsyncIterator[RawConnection]:
+    """A POST with ``body``, or a GET. ``receive_buffer`` bytes are all that the client's kernel takes unread; without ``reads`` the
+    client itself takes nothing until it is asked for."""
+    address = urlsplit(url)
+    plain = socket.socket()
+    if receive_buffer is not None:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    plain.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(plain, (address.hostname, address.port))
+    reader, writer = await asyncio.open_connection(sock=plain, limit=2**10 if not reads else 2**16)
+    sent = b"" if body is None else json.dumps(body).encode()
+    lines = {
+        "Host": address.netloc,
+        "Content-Type": "application/json",
+        "Content-Length": str(len(sent)),
+        **(headers or {}),
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    writer.write(f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\n{head}\r\n".encode() + sent)
+    if not reads:
+        writer.transport.pause_reading()
+    try:
+        yield RawConnection(reader, writer)
+    finally:
+        writer.transport.abort()
