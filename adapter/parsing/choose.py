@@ -13,6 +13,9 @@ AUTO = "auto"
 _TOOL_SIGNS = (
     ("<minimax:tool_call>", "minimax_m2"),
     ("<|tool_calls_section_begin|>", "kimi_k2"),
+    ("｜DSML｜", "deepseek_v32"),
+    ("<｜tool▁calls▁begin｜>", "deepseek_v3"),
+    ("<arg_key>", "glm45"),
     ("<start_function_call>", "function_gemma"),
     ("<|tool_call>", "gemma4"),
     ("<|channel|>", "gpt_oss"),

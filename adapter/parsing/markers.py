@@ -41,8 +41,12 @@ class Markers:
         return cls({text: added[text] for text in dict.fromkeys(texts) if text in added})
 
     def look(self, text: str) -> str:
-        """What the marker spelled ``text`` looks like in a parser's input."""
-        return self._looks.get(text, text)
+        """What the marker spelled ``text`` looks like in a parser's input; of a longer text, the markers in it."""
+        if text in self._looks:
+            return self._looks[text]
+        for marker, look in self._looks.items():
+            text = text.replace(marker, look)
+        return text
 
     def spelled(self, text: str) -> str:
         """``text`` with every stand-in as its marker's text."""

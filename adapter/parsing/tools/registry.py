@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from adapter.parsing.base import UnknownParser
+from adapter.parsing.tools.deepseek import DEEPSEEK
+from adapter.parsing.tools.dsml import DEEPSEEK_DSML
 from adapter.parsing.tools.family import ToolFamily, WholeReplyFamily
 from adapter.parsing.tools.gemma import FUNCTION_GEMMA, GEMMA4
 from adapter.parsing.tools.glm import GLM
@@ -24,6 +26,9 @@ TOOL_FAMILIES: Mapping[str, ToolFamily | WholeReplyFamily] = MappingProxyType(
         "hermes": HERMES,
         "qwen3_coder": XML,  # this and the next are the names that SGLang and slime use
         "qwen25": HERMES,
+        "deepseek_v3": DEEPSEEK,
+        "deepseek_v31": DEEPSEEK,
+        "deepseek_v32": DEEPSEEK_DSML,
         "glm45": GLM,
         "glm47": GLM,
         "gpt_oss": HARMONY,

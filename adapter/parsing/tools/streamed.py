@@ -64,11 +64,12 @@ class JsonCall:
 
     ``feed`` takes all text up to that marker, ``end`` says that it has come. Malformed arguments set ``ill_formed``: from where
     they break they are completed with nulls; if they are no object they are ``{}``. So are arguments that are missing, which is
-    no fault.
+    no fault. ``ignored``: characters that may stand behind the object.
     """
 
-    def __init__(self, name: str, markers: Markers) -> None:
+    def __init__(self, name: str, markers: Markers, ignored: str = BLANK) -> None:
         self.ill_formed = False
+        self._ignored = ignored
         self._call = StreamedCall(name)
         self._scanner = JsonScanner(markers)
         self._begun = False
@@ -93,7 +94,7 @@ class JsonCall:
             self.ill_formed = True
             return []
         if self._call.ended:
-            self.ill_formed = self.ill_formed or bool(text.strip(BLANK))
+            self.ill_formed = self.ill_formed or bool(text.strip(self._ignored))
             return []
         return self._scan(text)
 
@@ -114,5 +115,5 @@ class JsonCall:
             self._broken = self.ill_formed = True
         elif self._scanner.done:
             events += self._call.end()
-            self.ill_formed = self.ill_formed or bool(rest.strip(BLANK))
+            self.ill_formed = self.ill_formed or bool(rest.strip(self._ignored))
         return events
