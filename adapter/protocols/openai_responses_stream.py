@@ -9,8 +9,8 @@
     custom call output_item.added, custom_tool_call_input.delta* .done, output_item.done
 
 Every frame has its ``event:`` line. Items come in the order in which the model wrote them, so text after a call is a message of its
-own here, while the whole body has all text in one message. The keepalive is ``response.in_progress`` once more, under the number of
-the last event: Codex counts events with data only, and nobody who resumes by number misses one.
+own here, while the whole body has all text in one message. The keepalive is the second event once more: Codex counts events with
+data only, and for the official SDK it changes nothing.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ResponsesStream:
 
     def keepalive(self) -> bytes:
         body = replies.response_body(self._context, status=replies.IN_PROGRESS, output=[], **self._head)
-        return _frame("response.in_progress", max(self._number - 1, 1), {"response": body})
+        return _frame("response.in_progress", 1, {"response": body})
 
     def finish(self, parsed: ParsedModelOutput, reason: FinishReason, usage: Usage) -> bytes:
         status = replies.status_of(parsed, reason)
