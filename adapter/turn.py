@@ -45,6 +45,10 @@ from engine.types import Engine, FinishReason, GenerateRequest, TokenChunk
 SUSPECT_ZERO_TOKENS = 16
 """This many tokens sampled at a temperature above 0, all with log prob 0.0: the engine is not giving log probs at all."""
 
+NO_TOOL_FORMAT = (
+    "tools: the chat template has no known format of calls, so only the XML fallback is read; see --tool-parser"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TurnServices:
@@ -110,7 +114,16 @@ async def prepare_turn(
         session=session.sid,
         turn=number,
     )
+    await _connect(services.engine)
     return Turn(services, session, request, label, prompt, generate, sampling)
+
+
+async def _connect(engine: Engine) -> None:
+    """An engine that cannot be reached is known before anything is streamed. Raises: Unavailable."""
+    try:
+        await engine.connect()
+    except EngineError as error:
+        raise from_engine(error) from error
 
 
 def _token_limit(services: TurnServices, session: Session, sampling: EffectiveSampling, prompt_tokens: int) -> int:
@@ -146,6 +159,8 @@ class Turn:
         self.ids = services.ids.for_turn(session.sid, generate.turn)
         """The source of the ids in this reply."""
         self.outcome: TurnOutcome | None = None
+        self.warning = None if services.prompting.parsers.tool_format_known or not request.tools else NO_TOOL_FORMAT
+        """What the client should know though its request is served."""
         self._services = services
         self._label = label
         self._generate = generate

@@ -84,7 +84,8 @@ class ReplyMaker:
 
 
 def debug_headers(turn: Turn) -> dict[str, str]:
-    """Which session and turn this is, how its history was recognised, what pinned values replaced, which fields had no effect."""
+    """Which session and turn this is, how its history was recognised, what pinned values replaced, which fields had no effect, and
+    what may have none."""
     headers = {
         "x-rollserve-session": quote(turn.session.sid),
         "x-rollserve-turn": str(turn.number),
@@ -94,6 +95,8 @@ def debug_headers(turn: Turn) -> dict[str, str]:
         headers["x-rollserve-pinned"] = ",".join(turn.sampling.overridden)
     if turn.request.unused_fields:
         headers["x-rollserve-unused-fields"] = quote(",".join(turn.request.unused_fields), safe=",._-[]")
+    if turn.warning:
+        headers["x-rollserve-warning"] = turn.warning
     return headers
 
 
@@ -104,5 +107,5 @@ def log_turn(protocol: str, turn: Turn) -> None:
         logger, logging.INFO, "turn", sid=turn.session.sid, turn=turn.number, protocol=protocol,
         match=str(turn.prompt.plan.reason), input_tokens=outcome.usage.input_tokens,
         cached_tokens=outcome.usage.cached_tokens, output_tokens=outcome.usage.output_tokens,
-        finish_reason=str(outcome.reason),
+        finish_reason=str(outcome.reason), **({"warning": turn.warning} if turn.warning else {}),
     )  # fmt: skip

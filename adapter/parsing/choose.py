@@ -41,6 +41,8 @@ class ParserChoice:
 
     tool_parser: str
     reasoning_parser: str
+    tool_format_known: bool = True
+    """False: the template was to tell the format of calls, and has none that is known."""
 
 
 def choose_parsers(chat_template: str, tool_parser: str = AUTO, reasoning_parser: str = AUTO) -> ParserChoice:
@@ -48,14 +50,16 @@ def choose_parsers(chat_template: str, tool_parser: str = AUTO, reasoning_parser
 
     Raises: UnknownParser (a ValueError), with the names that there are.
     """
+    told = _told_by(_TOOL_SIGNS, chat_template)
     choice = ParserChoice(
-        _told_by(_TOOL_SIGNS, chat_template, "xml") if tool_parser == AUTO else tool_parser,
-        _told_by(_REASONING_SIGNS, chat_template, "none") if reasoning_parser == AUTO else reasoning_parser,
+        (told or "xml") if tool_parser == AUTO else tool_parser,
+        (_told_by(_REASONING_SIGNS, chat_template) or "none") if reasoning_parser == AUTO else reasoning_parser,
+        tool_format_known=tool_parser != AUTO or told is not None,
     )
     require_tool_family(choice.tool_parser)
     require_reasoning_family(choice.reasoning_parser)
     return choice
 
 
-def _told_by(signs: Sequence[tuple[str, str]], chat_template: str, otherwise: str) -> str:
-    return next((name for sign, name in signs if sign in chat_template), otherwise)
+def _told_by(signs: Sequence[tuple[str, str]], chat_template: str) -> str | None:
+    return next((name for sign, name in signs if sign in chat_template), None)

@@ -30,7 +30,8 @@ def test_qwen3_coder() -> None:
 
 @pytest.mark.parametrize("template", ["", "{{ messages[0].content }}"])
 def test_a_template_without_known_formats(template: str) -> None:
-    assert choose_parsers(template) == ParserChoice("xml", "none")
+    assert choose_parsers(template) == ParserChoice("xml", "none", tool_format_known=False)
+    assert choose_parsers(template, "xml") == ParserChoice("xml", "none")
 
 
 def test_what_is_named_wins_over_the_template() -> None:
