@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,13 +11,14 @@ from typing import Any
 import aiohttp
 import openai
 import orjson
+import pydantic
 import pytest
 
 from adapter import responses as stored
 from engine.errors import EngineTimeout
-from engine.types import FinishReason
+from engine.types import FinishReason, GuideKind
 from tests.adapter.http.conftest import Serve
-from tests.support.engine import Answer, FakeEngine
+from tests.support.engine import INFO, Answer, FakeEngine
 from tests.support.server import TestServer
 from tests.support.sse import events_of
 from tests.support.wait import until
@@ -24,6 +26,7 @@ from tests.support.wait import until
 PATH = "/v1/responses"
 END = 151645
 M = "slime-actor"
+GUIDING = dataclasses.replace(INFO, guides=frozenset({GuideKind.JSON_SCHEMA, GuideKind.LARK}))
 LOOKUP = {
     "type": "function",
     "name": "lookup",
@@ -106,6 +109,55 @@ async def test_calls_of_a_namespace_and_of_a_custom_tool(serve: Serve, says) -> 
         history = [{"role": "user", "content": "hi"}, call, custom, *outputs]
         await client.responses.create(model=M, input=history, tools=tools)
         assert await reasons(server) == ["new", "exact"]
+
+
+class Weather(pydantic.BaseModel):
+    """The weather."""
+
+    city: str
+    degrees: int
+
+
+async def test_the_sdks_own_types_are_asked_for_and_parsed(serve: Serve, says) -> None:
+    call = '<tool_call>\n{"name": "Weather", "arguments": {"city": "Paris", "degrees": 21}}\n</tool_call>'
+    engine = FakeEngine([says('{"city": "Rome", "degrees": 30}'), says(call, by_token=True)], info=GUIDING)
+    async with serve(engine) as server, sdk(server) as client:
+        parsed = await client.responses.parse(model=M, input="hi", text_format=Weather)
+        assert parsed.output_parsed == Weather(city="Rome", degrees=30)
+        tool = openai.pydantic_function_tool(Weather)["function"]
+        assert tool["strict"] is True
+        tools: Any = [{"type": "function", **tool}]
+        async with client.responses.stream(model=M, input="hi", tools=tools, tool_choice="required") as stream:
+            final = await stream.get_final_response()
+        assert final.output[0].parsed_arguments == {"city": "Paris", "degrees": 21}
+    assert all(request.guide is not None for request in engine.requests)
+
+
+async def test_demands_on_an_engine_without_guides_are_refused_by_their_fields(serve: Serve) -> None:
+    async with serve(FakeEngine()) as server, sdk(server) as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.responses.parse(model=M, input="hi", text_format=Weather)
+        assert refused.value.param == "text.format"
+        strict: Any = {**LOOKUP, "strict": True}
+        for demand, field in (({"tool_choice": "required"}, "tool_choice"), ({}, "tools.0.strict")):
+            with pytest.raises(openai.BadRequestError) as refused:
+                await client.responses.create(model=M, input="hi", tools=[strict], **demand)
+            assert refused.value.param == field
+
+
+async def test_the_synchronous_client(serve: Serve, says) -> None:
+    engine = FakeEngine([says("one"), says("two words", by_token=True)])
+
+    def ask(url: str) -> tuple[str, str]:
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="sid", max_retries=0) as client:
+            whole = client.responses.create(model=M, input="hi")
+            with client.responses.stream(model=M, input="on", previous_response_id=whole.id) as stream:
+                text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+                assert stream.get_final_response().output_text == text
+            return whole.output_text, text
+
+    async with serve(engine) as server:
+        assert await asyncio.to_thread(ask, server.url) == ("one", "two words")
 
 
 async def test_a_conversation_kept_on_the_server(serve: Serve, says) -> None:
