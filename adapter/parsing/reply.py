@@ -53,6 +53,8 @@ class ReplyText:
         self._text: list[str] = []
         self._uses: list[ToolUse] = []
         self._max_calls = max_calls
+        self._ill_formed_then: bool | None = None
+        """``ill_formed`` when the last call was there: a call that was begun behind it says nothing of the reply."""
         self._last: ReplyEvent | None = None
 
     @property
@@ -102,7 +104,7 @@ class ReplyText:
             reasoning="".join(self._reasoning_text),
             text="".join(self._text),
             tool_uses=tuple(self._uses),
-            ill_formed=self._tools.ill_formed,
+            ill_formed=self._tools.ill_formed if self._ill_formed_then is None else self._ill_formed_then,
             stop_sequence=stop_sequence,
         )
 
@@ -139,7 +141,10 @@ class ReplyText:
         missing = self._max_calls - len(self._uses)
         if missing <= 0:
             return []
-        return events[: ends[missing - 1] + 1] if len(ends) >= missing else events
+        if len(ends) < missing:
+            return events
+        self._ill_formed_then = self._tools.ill_formed
+        return events[: ends[missing - 1] + 1]
 
     def _shown(self, event: ReplyEvent) -> ReplyEvent:
         match event:

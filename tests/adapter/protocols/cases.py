@@ -74,6 +74,12 @@ class Case:
 LIST = ToolUse("list_files", {"path": "src", "depth": 2})
 READ = ToolUse("read_file", {"path": "说明.md"})
 
+
+def call_events(use: ToolUse) -> tuple[ReplyEvent, ...]:
+    """A whole call at once."""
+    return ToolCallStart(use.name), ToolCallDelta(orjson.dumps(use.input).decode()), ToolCallEnd(use)
+
+
 CASES: dict[str, Case] = {
     "text": Case(
         batches=((TextDelta("这是一个学习"),), (), (TextDelta("项目。<|im_end|>"),)),
@@ -114,6 +120,29 @@ CASES: dict[str, Case] = {
         parsed=ParsedModelOutput(text="hello"),
         usage=Usage(12, 2),
         include_usage=False,
+    ),
+    # The next three are what tests.adapter.test_family_wire reads from every family's markup, at once.
+    "turn_thinking_text_calls": Case(
+        batches=(
+            (
+                ReasoningDelta("First the folder,\nthen the file."),
+                TextDelta('I look at "src".'),
+                *call_events(LIST),
+                *call_events(READ),
+            ),
+        ),
+        parsed=ParsedModelOutput("First the folder,\nthen the file.", 'I look at "src".', (LIST, READ)),
+        usage=Usage(input_tokens=1200, output_tokens=64, cached_tokens=1024, reasoning_tokens=9),
+    ),
+    "turn_calls": Case(
+        batches=((*call_events(LIST), *call_events(READ)),),
+        parsed=ParsedModelOutput(tool_uses=(LIST, READ)),
+        usage=Usage(1200, 40),
+    ),
+    "turn_text": Case(
+        batches=((TextDelta("两个文件：\n- a.py\n- b.py"),),),
+        parsed=ParsedModelOutput(text="两个文件：\n- a.py\n- b.py"),
+        usage=Usage(1300, 12),
     ),
     "error": Case(
         batches=((TextDelta("one"),),),
