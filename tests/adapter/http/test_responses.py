@@ -322,17 +322,52 @@ async def test_a_cut_reply_is_incomplete(serve: Serve, encode) -> None:
 async def test_a_failed_stream_says_so_in_its_last_event(serve: Serve, encode) -> None:
     engine = FakeEngine([Answer([encode("one"), encode(" two")], error=EngineTimeout("silent"))])
     async with serve(engine) as server:
-        async with server.http.post(PATH, json={"input": "hi", "stream": True}) as response:
-            raw = b""
-            with pytest.raises(aiohttp.ClientPayloadError):
-                async for piece in response.content.iter_any():
-                    raw += piece
-        events = events_of(raw)
+        events = await read_cut(server, {"input": "hi"})
         name, data = events[-1]
         assert (name, data["response"]["status"]) == ("response.failed", "failed")
         assert data["response"]["error"] == {"code": "server_error", "message": "the engine: silent"}
         async with server.http.get(f"{PATH}/{data['response']['id']}") as response:
             assert (await response.json())["error"]["code"] == "server_error"
+
+
+async def read_cut(server: TestServer, body: dict[str, Any]) -> list[tuple[str | None, Any]]:
+    """The events of a stream that is cut."""
+    raw = b""
+    with pytest.raises(aiohttp.ClientPayloadError):
+        async with server.http.post(PATH, json={**body, "stream": True}) as response:
+            async for piece in response.content.iter_any():
+                raw += piece
+    return events_of(raw)
+
+
+@pytest.mark.parametrize(("tokens", "kept"), [(14, ["reasoning"]), (40, ["reasoning", "message", "function_call"])])
+async def test_a_client_goes_on_from_what_was_complete_of_a_cut_stream(
+    serve: Serve, encode, says, tokens: int, kept: list[str]
+) -> None:
+    """Codex keeps completed items, runs completed calls, and asks again: the cut reply and the next stand side by side."""
+    cut = "<think>\nHm.\n</think>\n\nI look." + 2 * CALL.format(name="lookup")
+    again = "<think>\nAgain.\n</think>\n\nSo." + CALL.format(name="lookup")
+    chunks = [[token] for token in encode(cut)[:tokens]]
+    engine = FakeEngine([Answer(chunks, error=EngineTimeout("silent")), says(again), says("done")])
+    body: dict[str, Any] = {"input": [{"role": "user", "content": "hi"}], "tools": [LOOKUP]}
+
+    def keep(items: list[dict[str, Any]]) -> None:
+        calls = [item["call_id"] for item in items if item["type"] == "function_call"]
+        results = [{"type": "function_call_output", "call_id": call_id, "output": "r"} for call_id in calls]
+        body["input"] += [*items, *results]
+
+    async with serve(engine, tool_parser="xml", reasoning_parser="think") as server:
+        events = await read_cut(server, body)
+        done = [data["item"] for name, data in events if name == "response.output_item.done"]
+        assert [item["type"] for item in done] == kept
+        keep(done)
+        for reason in ("interrupted", "exact"):
+            async with server.http.post(PATH, json=body) as response:
+                assert response.headers["x-rollserve-match"] == reason
+                keep((await response.json())["output"])
+        first, second, third = (request.prompt_ids.tolist() for request in engine.requests)
+    assert second[: len(first) + 2] == [*first, *chunks[0], *chunks[1]]
+    assert third[: len(second)] == second
 
 
 async def test_a_silent_stream_shows_signs_of_life_with_data(serve: Serve, says) -> None:
