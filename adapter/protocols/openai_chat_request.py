@@ -36,6 +36,7 @@ from adapter.protocols.openai_chat_choice import read_tool_choice
 from adapter.protocols.reading import Fields
 from adapter.types import ChatRequest, OutputFormat, Tool
 
+NO_EFFORT = "none"
 MAX_CHOICES = 128
 """OpenAI's limit for ``n``."""
 
@@ -90,11 +91,22 @@ def parse_chat_request(body: Mapping[str, Any], without: Collection[str] = ()) -
         stop=read_stop(fields, "stop"),
         stream=fields.flag("stream"),
         include_usage=stream_options is not None and stream_options.flag("include_usage"),
-        template_options=read_template_options(fields),
+        template_options=_read_effort(fields) | read_template_options(fields),
         handles=history.handles,
         normalised=tuple(normaliser.taken),
-        unused_fields=(*unused_names(fields, _HONOURED | _REFUSED.keys()), *history.unused),
+        unused_fields=(*unused_names(fields, _known(fields)), *history.unused),
     )
+
+
+def _known(fields: Fields) -> Collection[str]:
+    """Names that are honoured or refused in this request."""
+    off = {"reasoning_effort"} if fields.get("reasoning_effort") == NO_EFFORT else set()
+    return _HONOURED | _REFUSED.keys() | off
+
+
+def _read_effort(fields: Fields) -> dict[str, Any]:
+    """``reasoning_effort`` has no effect on the prompt, except ``none``: no thinking. ``chat_template_kwargs`` say more."""
+    return {"enable_thinking": False} if fields.text_or_none("reasoning_effort") == NO_EFFORT else {}
 
 
 def _read_max_tokens(fields: Fields) -> int | None:

@@ -528,3 +528,67 @@ def test_a_body_that_is_no_object_is_refused() -> None:
 )
 def test_the_session_in_the_body(metadata: Any, session: str | None) -> None:
     assert PROTOCOL.body_session({"metadata": metadata}) == session
+
+
+CLAUDE_TOOLS = [
+    {"name": "Bash", "description": "Run", "input_schema": {"$schema": "x", "type": "object", "properties": {"c": {}}}},
+    {"name": "DeferredToolPlaceholder", "description": "x", "input_schema": {"type": "object"}, "defer_loading": True},
+]
+MARK = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+CLAUDE = {
+    "model": "stub-model",
+    "max_tokens": 32000,
+    "stream": True,
+    "metadata": {"user_id": '{"device_id": "d", "account_uuid": "", "session_id": "s"}'},
+    "system": [
+        {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.332.abc; cc_entrypoint=sdk-cli;"},
+        {"type": "text", "text": "You are Claude Code.", **MARK},
+        {"type": "text", "text": "Rules.", **MARK},
+    ],
+    "tools": CLAUDE_TOOLS,
+    "thinking": {"type": "adaptive", "display": "omitted"},
+    "output_config": {"effort": "high"},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "Do it."}]},
+        {"role": "system", "content": "Agents there are."},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "", "signature": "s"},
+                {"type": "text", "text": "On it."},
+                {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"c": "ls"}},
+                {"type": "tool_use", "id": "t2", "name": "ToolSearch", "input": {"query": "select:fetch"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t2", "content": [{"type": "tool_reference", "tool_name": "fetch"}]},
+                {"type": "tool_result", "tool_use_id": "t1", "content": "<tool_use_error>no</tool_use_error>", "is_error": True},
+                {"type": "text", "text": "<system-reminder>x</system-reminder>", **MARK},
+            ],
+        },
+        {"role": "system", "content": [{"type": "text", "text": "Date.", **MARK}]},
+    ],
+}  # fmt: skip
+CLAUDE_DIALECTS: dict[str, dict[str, Any]] = {
+    "names that it does not know": {},
+    "sonnet 4.5": {"thinking": {"type": "enabled", "budget_tokens": 31999}, "output_config": None},
+    "claude 3.5": {"thinking": None, "output_config": None, "context_management": None, "max_tokens": 8192},
+    "in its user interface": {"thinking": {"type": "adaptive", "display": "updates"}},
+    "side call without tools": {"tools": [], "thinking": {"type": "disabled"}, "temperature": 1},
+}
+
+
+@pytest.mark.parametrize("dialect", CLAUDE_DIALECTS)
+def test_nothing_that_claude_code_sends_is_refused(dialect: str) -> None:
+    """It answers a 400 with up to six more requests, each without one of its beta features."""
+    request = PROTOCOL.parse_request(CLAUDE | CLAUDE_DIALECTS[dialect])
+    assert [message["role"] for message in request.messages] == [
+        "system", "user", "system", "assistant", "tool", "tool", "user", "system",
+    ]  # fmt: skip
+    assert request.messages[0]["content"] == "You are Claude Code.\nRules."
+    assert request.handles[3] == ("s", "t1", "t2")
+    assert request.messages[4]["content"].endswith("no</tool_use_error>")  # in the order of the calls
+    assert request.max_calls is None

@@ -170,6 +170,15 @@ def test_one_call_at_most() -> None:
     assert parse(tools=[TOOL]).parallel_tool_calls
 
 
+def test_no_effort_is_no_thinking() -> None:
+    request = parse(reasoning_effort="none")
+    assert (request.template_options, request.unused_fields) == ({"enable_thinking": False}, ())
+    assert parse(reasoning_effort="none", chat_template_kwargs={"enable_thinking": True}).template_options == {
+        "enable_thinking": True
+    }
+    assert parse(reasoning_effort="high").unused_fields == ("reasoning_effort",)
+
+
 def test_several_choices_and_log_probs() -> None:
     request = parse(n=3, logprobs=True, top_logprobs=0)
     assert (request.n, request.log_probs) == (3, True)
@@ -280,6 +289,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
         ("n", {"n": 129}),
         ("n", {"n": True}),
         ("logprobs", {"logprobs": 1}),
+        ("reasoning_effort", {"reasoning_effort": 3}),
         ("tools.0.type", {"tools": [{"type": "custom", "custom": {"name": "a"}}]}),
         ("tools.0.type", {"tools": [{"function": {"name": "a"}}]}),
         ("tools.0.function", {"tools": [{"type": "function"}]}),
