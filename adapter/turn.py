@@ -16,8 +16,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-import numpy as np
-
 from adapter.config import Config
 from adapter.errors import AdapterError, BadRequest, Interrupted, NotFound, PromptTooLong, UpstreamFailed, from_engine
 from adapter.guiding import ensured_guide
@@ -27,6 +25,7 @@ from adapter.parsing import choose_parsers
 from adapter.prompting import PlannedPrompt, Prompting, for_policy
 from adapter.protocols.common import manager_message
 from adapter.render.prompt import Renderer
+from adapter.sampled import Sampled
 from adapter.sampling import EffectiveSampling, effective_sampling
 from adapter.sessions import Session
 from adapter.types import (
@@ -37,7 +36,6 @@ from adapter.types import (
     Sampling,
     TurnRecord,
     Usage,
-    VersionSpan,
 )
 from engine.errors import EngineError
 from engine.types import Engine, FinishReason, GenerateRequest, TokenChunk
@@ -164,9 +162,7 @@ class Turn:
         self._services = services
         self._label = label
         self._generate = generate
-        self._chunks: list[TokenChunk] = []
-        self._untaken: list[tuple[int, float]] = []
-        self._taken = 0
+        self._sampled = Sampled(told=request.log_probs)
         self._started_at = time.time()
         self._pipeline = services.prompting.pipeline(prompt.ids, request, request.stop, prompt.replied)
 
@@ -194,18 +190,13 @@ class Turn:
 
     def take_tokens(self) -> list[tuple[int, float]]:
         """What was sampled since the last call of this, with log probs; only for a request that asked for them."""
-        count = self._pipeline.tokens if self.outcome is None else self.outcome.usage.output_tokens
-        new, self._taken = count - self._taken, count
-        taken, self._untaken = self._untaken[:new], self._untaken[new:]
-        return taken
+        return self._sampled.take(self._pipeline.tokens if self.outcome is None else self.outcome.usage.output_tokens)
 
     async def _run(self) -> AsyncGenerator[list[ReplyEvent], None]:
         try:
             async with aclosing(self._services.engine.generate(self._generate)) as chunks:
                 async for chunk in chunks:
-                    self._chunks.append(chunk)
-                    if self.request.log_probs:
-                        self._untaken += zip(chunk.ids.tolist(), chunk.log_probs.tolist(), strict=True)
+                    self._sampled.add(chunk)
                     events = self._pipeline.feed(chunk.ids)
                     if chunk.finished is not None or self._pipeline.stopped is not None:
                         break
@@ -250,7 +241,7 @@ class Turn:
 
     def _keep_interrupted(self) -> None:
         """A client may replay what it was given of a cut reply; then that part becomes its turn."""
-        if not self._chunks:
+        if not self._sampled:
             return
         self.session.trajectory.record_interrupted(
             self.prompt.plan,
@@ -261,26 +252,23 @@ class Turn:
         )
 
     def _record(self, reason: FinishReason, ill_formed: bool) -> TurnRecord:
-        # A stop string or the last call ends the reply at the token that completed it; what was sampled after is no part of it.
         stopped = self._pipeline.stopped
-        kept = stopped.tokens if stopped is not None else sum(chunk.ids.size for chunk in self._chunks)
-        output_ids = np.concatenate([chunk.ids for chunk in self._chunks])[:kept]
-        log_probs = np.concatenate([chunk.log_probs for chunk in self._chunks])[:kept]
-        finished = self._chunks[-1].finished
+        kept = stopped.tokens if stopped is not None else self._sampled.count
+        log_probs = self._sampled.log_probs(kept)
         params = self._generate.sampling
         suspect = params.temperature > 0 and params.top_k != 1 and kept >= SUSPECT_ZERO_TOKENS and not log_probs.any()
         return TurnRecord(
             prompt_ids=self.prompt.ids,
-            output_ids=output_ids,
+            output_ids=self._sampled.ids(kept),
             output_log_probs=log_probs,
             finish_reason=reason,
             ill_formed=ill_formed,
             untrainable="suspect_logprobs" if suspect else None,
-            versions=_version_spans(self._chunks, kept),
+            versions=self._sampled.versions(kept),
             sampling=Sampling(
                 params, self._generate.max_tokens, self._services.engine.info.log_prob_mode, self._generate.guide
             ),
-            cached_tokens=finished.cached_tokens if finished else 0,
+            cached_tokens=self._sampled.cached_tokens,
             started_at=self._started_at,
             finished_at=time.time(),
             replied=self.prompt.replied,
@@ -288,20 +276,6 @@ class Turn:
             normalised=self.request.normalised,
             label=self._label,
         )
-
-
-def _version_spans(chunks: list[TokenChunk], kept: int) -> tuple[VersionSpan, ...]:
-    """Runs of equal weight version over the first ``kept`` output tokens."""
-    spans: list[VersionSpan] = []
-    start = 0
-    for chunk in chunks:
-        end = min(start + int(chunk.ids.size), kept)
-        if end > start and spans and spans[-1].version == chunk.weight_version:
-            spans[-1] = VersionSpan(spans[-1].start, end, chunk.weight_version)
-        elif end > start:
-            spans.append(VersionSpan(start, end, chunk.weight_version))
-        start = end
-    return tuple(spans)
 
 
 def check_model(config: Config, request: ChatRequest) -> None:

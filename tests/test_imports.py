@@ -53,6 +53,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.session_bodies",
         "adapter.reply",
         "adapter.replies",
+        "adapter.sampled",
         "adapter.responses",
         "adapter.feed",
         "adapter.sessions",
