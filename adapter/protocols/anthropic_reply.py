@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from adapter.errors import AdapterError, PromptTooLong
+from adapter.errors import AdapterError, BadRequest, PromptTooLong
 from adapter.ids import IdSource
 from adapter.protocols.common import error_message, neutral_finish_reason
 from adapter.types import ParsedModelOutput, Usage
@@ -33,6 +33,10 @@ class ThinkingDisplay(StrEnum):
     FULL = "full"
     OMITTED = "omitted"
     """Blocks without text. Their signature leads back to the turn, whose thinking stays in the prompt."""
+
+
+_NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+"""By this the SDKs' tool runners know that they must send the whole history (anthropic 2.14, ``lib/threads/_thread_state.py``)."""
 
 
 def new_message_id(ids: IdSource) -> str:
@@ -124,4 +128,7 @@ def error_body(error: AdapterError) -> dict[str, Any]:
     default = "api_error" if error.status >= 500 else "invalid_request_error"
     # Claude Code compacts its history when it reads exactly these words.
     message = str(error) if isinstance(error, PromptTooLong) else error_message(error)
-    return {"type": "error", "error": {"type": _ERROR_TYPES.get(error.status, default), "message": message}}
+    body: dict[str, Any] = {"type": _ERROR_TYPES.get(error.status, default), "message": message}
+    if isinstance(error, BadRequest) and error.field == "thread":
+        body["details"] = _NO_THREADS
+    return {"type": "error", "error": body}

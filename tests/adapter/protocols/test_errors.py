@@ -107,6 +107,12 @@ def test_the_field_is_named_once() -> None:
     assert chat["param"] == "messages.0.role"
 
 
+def test_a_refused_thread_is_one_that_tool_runners_do_without() -> None:
+    error = AnthropicMessages().render_error(BadRequest("is not supported", field="thread"))["error"]
+    assert error["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    assert "details" not in AnthropicMessages().render_error(BadRequest("x", field="threads"))["error"]
+
+
 def test_an_unknown_model_has_its_own_code() -> None:
     error = NotFound("there is no model 'x'", field="model")
     assert OpenAIChat().render_error(error)["error"]["code"] == "model_not_found"
