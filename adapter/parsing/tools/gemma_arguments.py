@@ -13,11 +13,11 @@ from enum import Enum, auto
 from typing import Any
 
 from adapter.parsing.base import BLANK
-from adapter.parsing.json_scanner import MAX_SCALAR, parse_json
+from adapter.parsing.json_scanner import parse_json
 from adapter.parsing.tools.json_writer import JsonWriter
 
-MAX_KEY = 256
-"""Characters of a bare key."""
+MAX_BARE = 256
+"""Characters of a bare key or value."""
 
 _KEY = re.compile(r"[^:,{}\[\]]+")
 _BARE = re.compile(r"[^,{}\[\]]+")
@@ -125,7 +125,7 @@ class GemmaArguments:
     def _bare_key(self, text: str, at: int) -> int | None:
         match = _KEY.match(text, at)
         end = match.end() if match else at
-        if end - at > MAX_KEY:
+        if end - at > MAX_BARE:
             return at
         if end == len(text):
             return None
@@ -138,7 +138,7 @@ class GemmaArguments:
     def _bare_value(self, text: str, at: int) -> int | None:
         match = _BARE.match(text, at)
         end = match.end() if match else at
-        if end - at > MAX_SCALAR:
+        if end - at > MAX_BARE:
             return at
         if end == len(text):
             return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adapter.parsing.base import held_suffix
@@ -41,30 +41,25 @@ class Cutter:
         self._spelled = [look for look in looks if len(look) > 1]
         self._held = ""
 
-    def feed(self, text: str) -> Iterator[Piece]:
+    def feed(self, text: str) -> list[Piece]:
         """The pieces that are complete; what may be the beginning of a marker is held back."""
         text = self._held + text
         held = held_suffix(text, *self._spelled) if self._spelled else 0
         self._held = text[len(text) - held :]
+        pieces: list[Piece] = []
         for part in self._pattern.split(text[: len(text) - held]):
-            yield from self._pieces(part)
+            marker = self._markers.get(part)
+            pieces += _texts(part) if marker is None else [marker]
+        return pieces
 
-    def finish(self) -> Iterator[Piece]:
+    def finish(self) -> list[Piece]:
         """What was held back: no marker, as is known now."""
         held, self._held = self._held, ""
-        yield from _texts(held)
-
-    def _pieces(self, part: str) -> Iterator[Piece]:
-        marker = self._markers.get(part)
-        if marker is not None:
-            yield marker
-        else:
-            yield from _texts(part)
+        return _texts(held)
 
 
-def _texts(text: str) -> Iterator[Piece]:
-    for at in range(0, len(text), PIECE):
-        yield Piece(text[at : at + PIECE])
+def _texts(text: str) -> list[Piece]:
+    return [Piece(text[at : at + PIECE]) for at in range(0, len(text), PIECE)]
 
 
 class MarkedParser(ABC):

@@ -86,7 +86,7 @@ class PythonicCalls:
             self._held = word
             return ""
         name = word[:end].removesuffix(METHOD)
-        if word[end] != "(" or not name or not (self._any_started or name in self._offered):
+        if end > MAX_NAME or word[end] != "(" or not name or not (self._any_started or name in self._offered):
             self._broken(events)
             return word
         self._call = StreamedCall(name)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
+from adapter.jsontext import json_text, read_json
 from adapter.parsing.base import ReplyContext
 from adapter.parsing.reasoning import require_reasoning_family
 from adapter.parsing.reply import ReplyText, merged
@@ -78,8 +77,8 @@ def assert_events_make(events: Sequence[ReplyEvent], output: ParsedModelOutput) 
                 assert arguments
                 fragments += arguments
             case ToolCallEnd(use):
-                assert (use.name, use.input) == (running, orjson.loads(fragments))
-                orjson.dumps(use.input)
+                assert (use.name, use.input) == (running, read_json(fragments))
+                json_text(use.input)
                 running = None
                 uses.append(use)
             case ReasoningDelta(text) | TextDelta(text):
