@@ -84,7 +84,7 @@ class TritonClient:
         message = infer_request(self._info.model, request.request_id, encode_request(request), GENERATE_OUTPUTS)
         message.parameters["session"].string_param = request.session
         message.parameters["turn"].int64_param = request.turn
-        await self._connect()
+        await self.connect()
         async with open_call(self._stub, self.address, request.request_id) as call:
             await call.send(message, self._options.first_token_timeout_s)
             progress = _Progress(request, self._info)
@@ -104,7 +104,7 @@ class TritonClient:
         inputs = encode_control({"op": operation, **arguments})
         message = infer_request(self._info.model, request_id, inputs, CONTROL_OUTPUTS)
         timeout_s = self._options.control_timeout_s
-        await self._connect()
+        await self.connect()
         async with open_call(self._stub, self.address, request_id) as call:
             await call.send(message, timeout_s)
             response = await call.read(timeout_s)
@@ -124,7 +124,7 @@ class TritonClient:
         except EngineError as error:
             raise EngineUnavailable(str(error)) from error
 
-    async def _connect(self) -> None:
+    async def connect(self) -> None:
         """Raises: EngineUnavailable, if there is no connection and none can be made in time."""
         timeout_s = self._options.connect_timeout_s
         try:

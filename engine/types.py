@@ -151,6 +151,13 @@ class Engine(Protocol):
         """
         ...
 
+    async def connect(self) -> None:
+        """Have a connection, so that a generation fails for no want of one. Costs next to nothing where there is one.
+
+        Raises: EngineUnavailable, if none can be made in time.
+        """
+        ...
+
     async def check_ready(self) -> None:
         """Raises: EngineUnavailable, with the reason, if a generation would not be accepted now."""
         ...

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from adapter.errors import AdapterError, BodyTooLarge, NotFound, TooManyRequests
+from adapter.errors import AdapterError, BodyTooLarge, NotFound, TooManyRequests, Unavailable
 from adapter.http.request_id import REQUEST_ID, new_request_id
 from adapter.http.state import PROTOCOL
 from adapter.logs import event
@@ -79,10 +79,19 @@ def _answer(request: web.Request, error: AdapterError) -> web.Response:
 
 
 def _retry_headers(error: AdapterError) -> dict[str, str]:
-    """When to come again; for a limit that no waiting lifts, that there is no use (the official SDKs read this header)."""
-    if error.retry_after is not None:
-        return {"Retry-After": str(math.ceil(error.retry_after))}
-    return {"x-should-retry": "false"} if isinstance(error, TooManyRequests) else {}
+    """When to come again, on every 429 and 503: Codex takes a 429 without it for final.
+
+    For a limit that no waiting lifts the official SDKs are told that there is no use; who does not read that soon finds out.
+    """
+    after = error.retry_after if error.retry_after is not None else _RETRY_AFTER_S.get(error.status)
+    headers = {} if after is None else {"Retry-After": str(math.ceil(after))}
+    if isinstance(error, TooManyRequests) and error.retry_after is None:
+        headers["x-should-retry"] = "false"
+    return headers
+
+
+_RETRY_AFTER_S = {TooManyRequests.status: 1, Unavailable.status: 10}
+"""Where the error does not say: at once, since it is final; and so that a client's ten tries outlast an engine's restart."""
 
 
 def control_error(error: AdapterError) -> dict[str, Any]:

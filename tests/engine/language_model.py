@@ -48,6 +48,9 @@ class LanguageModel:
     def info(self) -> EngineInfo:
         return EngineInfo("fifty", self.mode, 4096, VOCAB, self.weight_version, self.guides)
 
+    async def connect(self) -> None:
+        return None
+
     async def check_ready(self) -> None:
         return None
 

@@ -38,9 +38,12 @@ class FakeEngine:
     closed: int = 0
     unavailable: EngineError | None = None
 
-    async def check_ready(self) -> None:
+    async def connect(self) -> None:
         if self.unavailable is not None:
             raise self.unavailable
+
+    async def check_ready(self) -> None:
+        await self.connect()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
         self.requests.append(request)

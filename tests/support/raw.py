@@ -18,10 +18,13 @@ LIMIT_S = 20.0
 class RawConnection:
     """``seen`` is everything that came so far."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, pauses: bool) -> None:
+        self._pauses = pauses
+        if pauses:
+            writer.transport.pause_reading()
         self._reader = reader
         self._writer = writer
-        self.seen = b""
+        self.seen = bytearray()
 
     @property
     def status(self) -> int:
@@ -32,21 +35,30 @@ class RawConnection:
         """Whether the response ended as chunked responses end."""
         return self.seen.endswith(END_OF_CHUNKS)
 
-    async def until(self, text: str) -> bytes:
+    async def more(self) -> None:
+        """Read what is there next. Fails if the connection ends instead."""
+        chunk = await self._read()
+        assert chunk, self.seen
+        self.seen += chunk
+
+    async def until(self, text: str) -> bytearray:
         """Read until ``text`` is there. Fails if the connection ends before."""
-        async with asyncio.timeout(LIMIT_S):
-            while text.encode() not in self.seen:
-                chunk = await self._reader.read(2**16)
-                assert chunk, self.seen
-                self.seen += chunk
+        while text.encode() not in self.seen:
+            await self.more()
         return self.seen
 
-    async def rest(self) -> bytes:
+    async def rest(self) -> bytearray:
         """Read until the server closes the connection, or ends the response."""
-        async with asyncio.timeout(LIMIT_S):
-            while not self.complete and (chunk := await self._reader.read(2**16)):
-                self.seen += chunk
+        while not self.complete and (chunk := await self._read()):
+            self.seen += chunk
         return self.seen
+
+    async def _read(self) -> bytes:
+        if self._pauses:
+            self._pauses = False
+            self._writer.transport.resume_reading()
+        async with asyncio.timeout(LIMIT_S):
+            return await self._reader.read(2**16)
 
     def abort(self) -> None:
         """Go away as a killed process does."""
@@ -71,7 +83,7 @@ async def raw_request(
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     plain.setblocking(False)
     await asyncio.get_running_loop().sock_connect(plain, (address.hostname, address.port))
-    reader, writer = await asyncio.open_connection(sock=plain, limit=2**10 if not reads else 2**16)
+    reader, writer = await asyncio.open_connection(sock=plain)
     sent = b"" if body is None else json.dumps(body).encode()
     lines = {
         "Host": address.netloc,
@@ -81,9 +93,7 @@ async def raw_request(
     }
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     writer.write(f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\n{head}\r\n".encode() + sent)
-    if not reads:
-        writer.transport.pause_reading()
     try:
-        yield RawConnection(reader, writer)
+        yield RawConnection(reader, writer, pauses=not reads)
     finally:
         writer.transport.abort()
