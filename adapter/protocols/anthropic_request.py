@@ -45,7 +45,8 @@ _HONOURED = SAMPLING_KNOBS | {
     "context_management", "tools", "tool_choice", "chat_template_kwargs",
 }  # fmt: skip
 
-_THINKING_TYPES = ("enabled", "adaptive", "disabled")
+_THINKING_TYPES = {"enabled": True, "adaptive": True, "disabled": False, "between_tools": False}
+"""``between_tools``: no thinking but notes between calls, which are something that no model here writes."""
 
 
 def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
@@ -91,7 +92,7 @@ def _read_template_options(fields: Fields, unused: list[str]) -> dict[str, Any]:
         kind = thinking.text("type")
         if kind not in _THINKING_TYPES:
             raise thinking.wrong("type", f"must be one of {', '.join(_THINKING_TYPES)}")
-        options["enable_thinking"] = kind != "disabled"
+        options["enable_thinking"] = _THINKING_TYPES[kind]
         thinking.integer_or_none("budget_tokens", 1)
         unused.extend(f"thinking.{name}" for name in unused_names(thinking, ("type", "display")))
     output = fields.object_or_none("output_config")

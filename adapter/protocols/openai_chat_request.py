@@ -72,7 +72,6 @@ def parse_chat_request(body: Mapping[str, Any], without: Collection[str] = ()) -
     sampling = read_sampling(fields)
     max_tokens = _read_max_tokens(fields)
     check_token_limits(fields, sampling, max_tokens)
-    stream_options = fields.object_or_none("stream_options")
     strict: dict[str, str] = {}
     tools = tuple(_read_tool(tool, strict) for tool in fields.objects("tools"))
     return ChatRequest(
@@ -90,7 +89,7 @@ def parse_chat_request(body: Mapping[str, Any], without: Collection[str] = ()) -
         sampling=sampling,
         stop=read_stop(fields, "stop"),
         stream=fields.flag("stream"),
-        include_usage=stream_options is not None and stream_options.flag("include_usage"),
+        include_usage=_read_include_usage(fields, history),
         template_options=_read_effort(fields) | read_template_options(fields),
         handles=history.handles,
         normalised=tuple(normaliser.taken),
@@ -107,6 +106,16 @@ def _known(fields: Fields) -> Collection[str]:
 def _read_effort(fields: Fields) -> dict[str, Any]:
     """``reasoning_effort`` has no effect on the prompt, except ``none``: no thinking. ``chat_template_kwargs`` say more."""
     return {"enable_thinking": False} if fields.text_or_none("reasoning_effort") == NO_EFFORT else {}
+
+
+def _read_include_usage(fields: Fields, history: History) -> bool:
+    options = fields.object_or_none("stream_options")
+    if options is None:
+        return False
+    refuse_knobs(options, {"continuous_usage_stats": (False,)})
+    for name in unused_names(options, ("include_usage", "continuous_usage_stats")):
+        history.note(f"stream_options.{name}")
+    return options.flag("include_usage")
 
 
 def _read_max_tokens(fields: Fields) -> int | None:

@@ -257,6 +257,7 @@ def test_what_is_left_out_stays_open() -> None:
         ({"type": "enabled", "budget_tokens": 31999}, {"enable_thinking": True}, ("thinking.budget_tokens",)),
         ({"type": "adaptive", "display": "omitted"}, {"enable_thinking": True}, ()),
         ({"type": "disabled"}, {"enable_thinking": False}, ()),
+        ({"type": "between_tools"}, {"enable_thinking": False}, ()),
         (None, {}, ()),
     ],
 )
@@ -456,7 +457,7 @@ def results(*blocks: dict[str, Any]) -> dict[str, Any]:
         ("stop_sequences", {"stop_sequences": ["x"] * 65}),
         ("stop_sequences", {"stop_sequences": ["x" * 1025]}),
         ("stop_sequences.1", {"stop_sequences": ["x", None]}),
-        ("thinking.type", {"thinking": {"type": "between_tools"}}),
+        ("thinking.type", {"thinking": {"type": "always"}}),
         ("thinking.type", {"thinking": {}}),
         ("thinking.display", {"thinking": {"type": "adaptive", "display": "loud"}}),
         ("thinking.budget_tokens", {"thinking": {"type": "enabled", "budget_tokens": "many"}}),

@@ -128,8 +128,9 @@ def test_a_list_of_stop_strings() -> None:
 
 def test_fields_without_effect_are_listed() -> None:
     names = ("store", "user", "metadata", "prompt_cache_key", "service_tier", "reasoning_effort", "verbosity")
-    request = parse(**dict.fromkeys(names, "x"), messages=[{**HI, "name": "ann"}])
-    assert request.unused_fields == (*names, "messages.name")
+    options = {"include_usage": True, "include_obfuscation": False}
+    request = parse(**dict.fromkeys(names, "x"), messages=[{**HI, "name": "ann"}], stream_options=options)
+    assert request.unused_fields == (*names, "messages.name", "stream_options.include_obfuscation")
 
 
 LOOKUP = {"type": "function", "function": {"name": "lookup"}}
@@ -285,6 +286,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
         ("stop.0", {"stop": [5]}),
         ("stream_options", {"stream_options": "x"}),
         ("stream_options.include_usage", {"stream_options": {"include_usage": 1}}),
+        ("stream_options.continuous_usage_stats", {"stream_options": {"continuous_usage_stats": True}}),
         ("n", {"n": 0}),
         ("n", {"n": 129}),
         ("n", {"n": True}),
