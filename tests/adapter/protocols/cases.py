@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from adapter.errors import AdapterError, UpstreamFailed
 from adapter.protocols.anthropic import AnthropicMessages
-from adapter.protocols.base import WireProtocol
+from adapter.protocols.base import Choice, WireProtocol
 from adapter.protocols.gemini import Gemini
 from adapter.protocols.openai_chat import OpenAIChat
 from adapter.protocols.openai_responses import OpenAIResponses
@@ -23,6 +23,7 @@ from adapter.types import (
     ReasoningDelta,
     ReplyEvent,
     TextDelta,
+    TokenLogProb,
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
@@ -153,6 +154,50 @@ CASES: dict[str, Case] = {
 }
 
 COMPLETE = tuple(name for name, case in CASES.items() if case.error is None)
+
+
+CHOICES = ("thinking_text_tools", "length")
+"""Cases that are one reply together, in protocols that can have several choices."""
+
+
+def tokens_of(case: Case) -> list[TokenLogProb]:
+    """Two tokens for each batch, the first of them half a character."""
+    made = []
+    for at in range(len(case.batches)):
+        made += [TokenLogProb("项".encode()[:2], -at - 0.5), TokenLogProb("项".encode()[2:] + b" a", -at - 0.25)]
+    return made
+
+
+def whole_choices(protocol: OpenAIChat) -> bytes:
+    """``CHOICES`` as one body, with log probs."""
+    ids = NumberedIds()
+    reply_id = protocol.new_reply_id(ids)
+    made = [
+        Choice(protocol.reply(case.parsed, case.reason, ids), tokens_of(case))
+        for case in (CASES[name] for name in CHOICES)
+    ]
+    body = protocol.render_choices(made, reply_id=reply_id, model=MODEL, usage=CASES["text"].usage, created=CREATED)
+    return orjson.dumps(body)
+
+
+def streamed_choices(protocol: OpenAIChat) -> bytes:
+    """``CHOICES`` as one stream, a batch of each in turn, with log probs."""
+    ids = NumberedIds()
+    reply_id = protocol.new_reply_id(ids)
+    request = ChatRequest(messages=(), stream=True, n=len(CHOICES), log_probs=True)
+    cases = [CASES[name] for name in CHOICES]
+    streams = [
+        protocol.choice_stream(request, index=index, reply_id=reply_id, model=MODEL, ids=ids, created=CREATED)
+        for index in range(len(cases))
+    ]
+    frames = [stream.start(case.usage.input_tokens) for stream, case in zip(streams, cases, strict=True)]
+    for number in range(max(len(case.batches) for case in cases)):
+        for stream, case in zip(streams, cases, strict=True):
+            if number < len(case.batches):
+                stream.add_tokens(tokens_of(case)[2 * number : 2 * number + 2])
+                frames.append(stream.events(case.batches[number]))
+    frames += [stream.end_choice(case.parsed, case.reason) for stream, case in zip(streams, cases, strict=True)]
+    return b"".join([*frames, streams[0].end(CASES["text"].usage)])
 
 
 def whole(protocol: WireProtocol, case: Case) -> bytes:

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import pytest
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from adapter.protocols.anthropic import AnthropicMessages
+from adapter.protocols.base import ManyChoices
+from adapter.protocols.openai_chat import OpenAIChat
 from adapter.types import ParsedModelOutput, ToolUse, Usage
 from engine.types import FinishReason
-from tests.adapter.protocols.cases import CASES, COMPLETE, GOLDEN, PROTOCOLS, streamed, whole
+from tests.adapter.protocols.cases import (
+    CASES,
+    COMPLETE,
+    GOLDEN,
+    PROTOCOLS,
+    streamed,
+    streamed_choices,
+    whole,
+    whole_choices,
+)
 from tests.support.ids import FixedIds
+from tests.support.sse import data_objects
 
 
 @pytest.mark.parametrize("case", COMPLETE)
@@ -25,9 +39,36 @@ def test_streamed_reply_is_the_golden_stream(protocol: str, case: str) -> None:
     assert streamed(PROTOCOLS[protocol], CASES[case]) == golden
 
 
+def test_several_choices_are_the_golden_wire() -> None:
+    chat = OpenAIChat()
+    golden = GOLDEN / "openai_chat"
+    assert whole_choices(chat) + b"\n" == (golden / "choices.json").read_bytes()
+    assert streamed_choices(chat) == (golden / "choices.sse").read_bytes()
+
+
+def test_the_sdk_folds_streamed_choices_to_the_whole_body() -> None:
+    chat = OpenAIChat()
+    state = ChatCompletionStreamState()
+    for data in data_objects(streamed_choices(chat))[:-1]:
+        state.handle_chunk(ChatCompletionChunk.model_validate(data))
+    whole_body = ChatCompletion.model_validate_json(whole_choices(chat))
+    folded = state.current_completion_snapshot
+    for choice, expected in zip(folded.choices, whole_body.choices, strict=True):
+        assert choice.finish_reason == expected.finish_reason
+        assert choice.message.content == expected.message.content
+        assert [call.function.arguments for call in choice.message.tool_calls or []] == [
+            call.function.arguments for call in expected.message.tool_calls or []
+        ]
+        assert choice.logprobs is not None
+        assert choice.logprobs == expected.logprobs
+    assert folded.usage == whole_body.usage
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_no_golden_file_is_left_without_a_case(protocol: str) -> None:
     expected = {f"{name}.sse" for name in CASES} | {f"{name}.json" for name in COMPLETE}
+    if isinstance(PROTOCOLS[protocol], ManyChoices):
+        expected |= {"choices.json", "choices.sse"}
     assert {path.name for path in (GOLDEN / protocol).iterdir()} == expected
 
 
