@@ -54,23 +54,42 @@ ANTHROPIC_BODY: dict[str, Any] = {
                 {"type": "tool_use", "id": "t1", "name": "lookup", "input": {"q": ["slime", {"deep": 1}]}},
             ],
         },
-        {"role": "system", "content": "reminder"},
+        {
+            "role": "system",
+            "content": [
+                {"type": "text", "text": "reminder"},
+                {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "later"}},
+                {
+                    "type": "tool_addition",
+                    "tool": {
+                        "type": "tool_definition",
+                        "definition": {"name": "own", "input_schema": {}, "strict": True},
+                    },
+                },
+                {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "lookup"}},
+            ],
+            "clear_at": "never",
+            "output_config": {"effort": "low"},
+        },
         {
             "role": "user",
             "content": [
                 {
                     "type": "tool_result",
                     "tool_use_id": "t1",
-                    "content": [{"type": "text", "text": "r"}],
-                    "is_error": False,
+                    "content": [{"type": "text", "text": "r"}, {"type": "tool_reference", "tool_name": "later"}],
+                    "is_error": True,
                 }
             ],
         },
     ],
-    "tools": [{"name": "lookup", "description": "d", "input_schema": {"type": "object"}}],
-    "tool_choice": {"type": "auto", "disable_parallel_tool_use": False},
-    "thinking": {"type": "enabled", "budget_tokens": 1024},
-    "output_config": {"effort": "high"},
+    "tools": [
+        {"name": "lookup", "description": "d", "input_schema": {"type": "object"}, "strict": False},
+        {"name": "later", "input_schema": {"type": "object"}, "defer_loading": True},
+    ],
+    "tool_choice": {"type": "tool", "name": "lookup", "disable_parallel_tool_use": False},
+    "thinking": {"type": "enabled", "budget_tokens": 1024, "display": "omitted"},
+    "output_config": {"effort": "high", "format": {"type": "json_schema", "schema": {"type": "object"}}},
     "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
     "metadata": {"user_id": '{"session_id":"s"}'},
     "stop_sequences": ["END"],
@@ -91,15 +110,30 @@ CHAT_BODY: dict[str, Any] = {
             "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "lookup", "arguments": '{"q":1}'}}],
         },
         {"role": "tool", "tool_call_id": "c1", "content": "r"},
+        {"role": "assistant", "content": "so", "prefix": True},
     ],
     "tools": [
-        {"type": "function", "function": {"name": "lookup", "description": "d", "parameters": {"type": "object"}}}
+        {
+            "type": "function",
+            "function": {"name": "lookup", "description": "d", "parameters": {"type": "object"}, "strict": True},
+        }
     ],
-    "tool_choice": "auto",
-    "parallel_tool_calls": True,
+    "tool_choice": {
+        "type": "allowed_tools",
+        "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "lookup"}}]},
+    },
+    "parallel_tool_calls": False,
+    "n": 2,
+    "logprobs": True,
+    "continue_final_message": True,
+    "add_generation_prompt": False,
+    "reasoning_effort": "none",
     "stream_options": {"include_usage": True},
     "chat_template_kwargs": {"enable_thinking": True},
-    "response_format": {"type": "text"},
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "t", "schema": {"type": "object"}, "strict": True},
+    },
     "stop": ["END"],
     "seed": 5,
     "temperature": 1,
