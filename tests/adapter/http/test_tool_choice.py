@@ -123,3 +123,23 @@ async def test_a_reply_without_calls_goes_on_as_one_row(serve, encode) -> None:
         history = [*HELLO, {"role": "assistant", "content": text}, {"role": "user", "content": "go on"}]
         await ask(server, CHAT, messages=history)
         assert sampled(await only_sample(server)) == [*encode(text), END, *encode("ok"), END]
+
+
+@pytest.mark.parametrize("policy", ["keep", "template"])
+async def test_a_reply_that_was_cut_behind_its_call_is_closed_in_the_next_prompt(serve, encode, policy) -> None:
+    kept = encode(f"I add.\n{call(1)}")
+    engine = FakeEngine([Answer([[*kept, *encode(f"\n{call(2)}"), END]]), Answer([[*encode("1"), END]])])
+    async with serve(engine, tool_parser="hermes", history_policy=policy) as server:
+        first = await ask(server, MESSAGES, **ONE[MESSAGES])
+        result = {"type": "tool_result", "tool_use_id": first["content"][1]["id"], "content": "one"}
+        history = [
+            *HELLO,
+            {"role": "assistant", "content": first["content"]},
+            {"role": "user", "content": [result]},
+        ]
+        await ask(server, MESSAGES, messages=history, **ONE[MESSAGES])
+        one, two = (request.prompt_ids.tolist() for request in engine.requests)
+        assert two[: len(one)] == one
+        told = server.state.services.renderer.decode(two[len(one) :])
+        assert told.startswith(f"I add.\n{call(1)}<|im_end|>\n<|im_start|>user\n<tool_response>\none\n</tool_response>")
+        assert sampled(await only_sample(server)) == [*kept, *encode("1"), END]
