@@ -36,7 +36,7 @@ def turns(server):
 
 def readers(server):
     """Connections that read the first reply."""
-    return server.state.sessions.find("default").replies._replies[0]._readers
+    return server.state.sessions.find("default").replies.get(1)._readers
 
 
 async def test_a_retry_joins_the_running_reply_from_its_beginning(serve, encode) -> None:

@@ -150,7 +150,7 @@ async def test_a_slow_reader_holds_up_nobody_and_gets_everything_in_the_end(serv
         async with raw_request(server.url, CHAT, BODIES[CHAT], receive_buffer=SMALL, reads=False) as slow:
             session = server.state.sessions.find_or_open("default")
             await until(lambda: session.trajectory.turn_count == 1)
-            (reply,) = session.replies._replies
+            reply = session.replies.get(1)
             async with raw_request(server.url, MESSAGES, BODIES[MESSAGES]) as quick:
                 assert b"other" in await quick.rest()
             assert not slow.seen
