@@ -74,8 +74,9 @@ class DeepSeekCalls(SectionedCalls):
         self._arguments(Piece(arguments), events)
 
     def _refuse(self, events: list[ReplyEvent]) -> None:
-        self._pending.append(self._behind)
-        self._behind = ""
+        if self._behind:
+            self._pending.append(self._behind)
+            self._behind = ""
         super()._refuse(events)
 
 

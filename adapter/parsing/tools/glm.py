@@ -49,7 +49,7 @@ class GlmCall(ParameterBlock):
         self._key_tag, self._value_tag = markers.look(KEY), markers.look(VALUE)
         self._end_key, self._end_value_tag = markers.look(END_KEY), markers.look(END_VALUE)
         self._value_ends = (self._end_value_tag, self._key_tag, self._value_tag)
-        self._name_end = re.compile(f"\n|{self._key_tag}|{self._closing}")
+        self._name_end = re.compile(f"\n|{self._key_tag}|{self._opening}|{self._closing}")
         self._value_end = re.compile("|".join(self._value_ends))
         self._key_text = ""
 
@@ -92,9 +92,9 @@ class GlmCall(ParameterBlock):
             self._more_value(text[:free])
             self._held = text[free:]
             return ""
-        if end.group() != self._end_value_tag:
-            return self._broken(text)
         self._more_value(text[: end.start()])
+        if end.group() != self._end_value_tag:
+            return self._broken(text[end.start() :])
         self._end_value(end.group())
         self._step = self._body
         return text[end.end() :]

@@ -15,7 +15,8 @@ from adapter.types import Tool
 MAX_INDIRECTION = 8
 """References and alternatives followed one inside the other. A schema that needs more does not say the type."""
 
-_LITERALS = {"true": True, "false": False, "null": None}
+_LITERALS = {"true": True, "false": False, "null": None, "none": None}
+"""In lower case. Chat templates write Python's names where they do not write JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,9 +94,9 @@ class XmlCall(ParameterBlock):
             self._more_value(text[:free])
             self._held = text[free:]
             return ""
-        if not end.group().endswith(END_PARAMETER):
-            return self._broken(text)
         self._more_value(text[: end.start()])
+        if not end.group().endswith(END_PARAMETER):
+            return self._broken(text[end.start() :])
         self._end_value(end.group())
         self._step = self._body
         return text[end.end() :]

@@ -62,7 +62,8 @@ def parsed(text: str, tool_parser: str, **options: Any) -> ParsedModelOutput:
 
 
 def assert_events_make(events: Sequence[ReplyEvent], output: ParsedModelOutput) -> None:
-    """Calls are started, filled and ended one after the other; their fragments are the JSON of their input."""
+    """Calls are started, filled and ended one after the other; their fragments are the JSON of their input. All of it is Unicode
+    text: no stand-in of a marker is left."""
     running: str | None = None
     fragments = ""
     texts: dict[type, str] = {ReasoningDelta: "", TextDelta: ""}
@@ -78,12 +79,13 @@ def assert_events_make(events: Sequence[ReplyEvent], output: ParsedModelOutput) 
                 fragments += arguments
             case ToolCallEnd(use):
                 assert (use.name, use.input) == (running, read_json(fragments))
-                json_text(use.input)
+                for text in (use.name, fragments, json_text(use.input)):
+                    text.encode()
                 running = None
                 uses.append(use)
             case ReasoningDelta(text) | TextDelta(text):
                 assert running is None
-                assert text
+                assert text.encode()
                 texts[type(event)] += text
     assert running is None
     assert (output.reasoning, output.text, list(output.tool_uses)) == (texts[ReasoningDelta], texts[TextDelta], uses)

@@ -83,6 +83,14 @@ def scraps(parser: str) -> st.SearchStrategy[str]:
         "lookup(q=",
         "'x'",
     ]
+    pieces += ["<function=lookup>", "<parameter=q>", "</function>", "function", "lookup\n", "```json\n", "\n```"]
+    pieces += [
+        "<｜DSML｜function_calls>",
+        '<｜DSML｜invoke name="lookup">',
+        "</｜DSML｜invoke>",
+        "</｜DSML｜function_calls>",
+    ]
+    pieces += ['<｜DSML｜parameter name="n" string="false">', "</｜DSML｜parameter>"]
     pieces += ['<invoke name="lookup">', '<parameter name="n">', "</parameter>", "</invoke>", "7", "```tool_code\n"]
     pieces += [
         "functions.lookup:0",

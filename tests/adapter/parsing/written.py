@@ -28,6 +28,71 @@ TOOLS = (LOOKUP, READ_FILE, TYPED)
 NAMES = ("lookup", "read_file", "typed")
 
 
+def hermes(calls: Sequence[Call]) -> str:
+    return "\n".join(
+        f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>" for name, arguments in calls
+    )
+
+
+def plain(value: Any) -> str:
+    """A value without quotes: strings as they are, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def xml(calls: Sequence[Call]) -> str:
+    def parameter(key: str, value: Any) -> str:
+        return f"<parameter={key}>\n{plain(value)}\n</parameter>\n"
+
+    def call(name: str, arguments: dict[str, Any]) -> str:
+        inside = "".join(parameter(*item) for item in arguments.items())
+        return f"<tool_call>\n<function={name}>\n{inside}</function>\n</tool_call>"
+
+    return "\n".join(call(*item) for item in calls)
+
+
+def glm(calls: Sequence[Call], newline: str = "\n") -> str:
+    def parameter(key: str, value: Any) -> str:
+        return f"<arg_key>{key}</arg_key>{newline}<arg_value>{plain(value)}</arg_value>{newline}"
+
+    def call(name: str, arguments: dict[str, Any]) -> str:
+        return f"<tool_call>{name}{newline}{''.join(parameter(*item) for item in arguments.items())}</tool_call>"
+
+    return newline.join(call(*item) for item in calls)
+
+
+def glm47(calls: Sequence[Call]) -> str:
+    return glm(calls, newline="")
+
+
+def deepseek_v3(calls: Sequence[Call]) -> str:
+    written = "\n".join(
+        f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{json.dumps(arguments)}\n```<｜tool▁call▁end｜>"
+        for name, arguments in calls
+    )
+    return f"<｜tool▁calls▁begin｜>{written}<｜tool▁calls▁end｜>"
+
+
+def deepseek_v31(calls: Sequence[Call]) -> str:
+    written = "".join(
+        f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{json.dumps(arguments)}<｜tool▁call▁end｜>"
+        for name, arguments in calls
+    )
+    return f"<｜tool▁calls▁begin｜>{written}<｜tool▁calls▁end｜>"
+
+
+def dsml(calls: Sequence[Call]) -> str:
+    def parameter(key: str, value: Any) -> str:
+        is_string = str(isinstance(value, str)).lower()
+        return f'<｜DSML｜parameter name="{key}" string="{is_string}">{plain(value)}</｜DSML｜parameter>'
+
+    def call(name: str, arguments: dict[str, Any]) -> str:
+        inside = "\n".join(parameter(*item) for item in arguments.items())
+        return f'<｜DSML｜invoke name="{name}">\n{inside}\n</｜DSML｜invoke>'
+
+    written = "\n".join(call(*item) for item in calls)
+    return f"\n\n<｜DSML｜function_calls>\n{written}\n</｜DSML｜function_calls>"
+
+
 def kimi(calls: Sequence[Call]) -> str:
     written = "".join(
         f"<|tool_call_begin|>functions.{name}:{index}<|tool_call_argument_begin|>{json.dumps(arguments)}<|tool_call_end|>"
@@ -169,8 +234,17 @@ _JSON = calls_with(OBJECTS)
 _PYTHON = calls_with(st.dictionaries(IDENTIFIERS, PYTHON_NESTED, max_size=3))
 _GEMMA = calls_with(st.dictionaries(IDENTIFIERS, NESTED, max_size=3))
 
+_TYPED = calls_with(TYPED_ARGUMENTS, ["typed"])
+
 FORMS: Mapping[str, Form] = MappingProxyType(
     {
+        "hermes": Form("hermes", hermes, _JSON),
+        "xml": Form("xml", xml, _TYPED),
+        "glm": Form("glm45", glm, _TYPED),
+        "glm47": Form("glm45", glm47, _TYPED),
+        "deepseek_v3": Form("deepseek_v3", deepseek_v3, _JSON),
+        "deepseek_v31": Form("deepseek_v3", deepseek_v31, _JSON),
+        "dsml": Form("deepseek_v32", dsml, _GEMMA),
         "kimi": Form("kimi_k2", kimi, _JSON),
         "mistral_list": Form("mistral", mistral_list, _JSON),
         "mistral_named": Form("mistral", mistral_named, _JSON),
@@ -181,7 +255,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "llama4": Form("llama", llama4, _PYTHON),
         "gemma4": Form("gemma4", gemma4, _GEMMA),
         "function_gemma": Form("function_gemma", function_gemma, _GEMMA),
-        "minimax": Form("minimax_m2", minimax, calls_with(TYPED_ARGUMENTS, ["typed"])),
+        "minimax": Form("minimax_m2", minimax, _TYPED),
         "harmony": Form("gpt_oss", harmony, _JSON),
     }
 )
