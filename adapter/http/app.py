@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from adapter.http import console, control, conversation, events, gemini, health, responses, turns
+from adapter.http import console, control, conversation, events, gemini, health, models, responses, turns
 from adapter.http.failures import failures_as_bodies
 from adapter.http.request_id import send_request_id
 from adapter.http.state import STATE, ServerState
@@ -39,8 +39,8 @@ def build_app(state: ServerState) -> web.Application:
         responses.add_routes(app.router, prefix)
         gemini.add_routes(app.router, prefix)
         console.add_routes(app.router, prefix)
-        app.router.add_get(f"{prefix}/v1/models", turns.list_models)
-        app.router.add_get(f"{prefix}/v1/models/{{model}}", turns.show_model)
+        app.router.add_get(f"{prefix}/v1/models", models.list_models)
+        app.router.add_get(f"{prefix}/v1/models/{{model}}", models.show_model)
     app.router.add_post("/v1/sessions", control.open_session)
     app.router.add_get("/v1/sessions", control.list_sessions)
     app.router.add_get("/v1/sessions/{sid}", control.show_session)

@@ -1,9 +1,9 @@
-"""The routes of the Gemini API, under ``/v1beta`` and, but for the list of models, under ``/v1``.
+"""The routes of the Gemini API, under ``/v1beta`` and under ``/v1``.
 
 POST models/NAME:generateContent
 POST models/NAME:streamGenerateContent    ``?alt=sse``: server-sent events; without it one JSON array
 POST models/NAME:countTokens
-GET  models, models/NAME                  /v1/models has the list in the other protocols' shape
+GET  models, models/NAME                  the same as of the other protocols: ``http.models``
 
 The model's name and whether to stream stand in the path; they are put into the body for the protocol to read.
 """
@@ -12,17 +12,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 from aiohttp import web
 
-from adapter.errors import BadRequest, NotFound
-from adapter.http import turns
-from adapter.http.state import PROTOCOL, STATE
+from adapter.errors import BadRequest
+from adapter.http import models, turns
+from adapter.http.failures import Handler
+from adapter.http.state import PROTOCOL
 from adapter.protocols.gemini import Gemini, GeminiArray
 
 VERSIONS = ("v1beta", "v1")
 _JSON = "application/json"
-_METHODS = ("generateContent", "streamGenerateContent", "countTokens")
 
 
 def add_routes(router: web.UrlDispatcher, prefix: str) -> None:
@@ -43,8 +42,8 @@ def add_routes(router: web.UrlDispatcher, prefix: str) -> None:
         router.add_post(f"{path}:generateContent", turns.turn_handler(sse, _amend_whole))
         router.add_post(f"{path}:streamGenerateContent", stream)
         router.add_post(f"{path}:countTokens", turns.count_tokens_handler(sse, _amend_counted, "totalTokens"))
-    router.add_get(f"{prefix}/v1beta/models", list_models)
-    router.add_get(f"{prefix}/v1beta/models/{{model:.+}}", show_model)
+    router.add_get(f"{prefix}/v1beta/models", _in_shape(models.list_models))
+    router.add_get(f"{prefix}/v1beta/models/{{model:.+}}", _in_shape(models.show_model))
 
 
 def _amend_whole(request: web.Request, body: dict[str, Any]) -> dict[str, Any]:
@@ -69,29 +68,11 @@ def _amend_counted(request: web.Request, body: dict[str, Any]) -> dict[str, Any]
     return _amend_whole(request, body)
 
 
-async def list_models(request: web.Request) -> web.StreamResponse:
-    """All of them on one page."""
-    request[PROTOCOL] = Gemini()
-    body = {"models": [_model(request, name) for name in turns.served_names(request)]}
-    return web.Response(body=orjson.dumps(body), content_type=_JSON)
+def _in_shape(handler: Handler) -> Handler:
+    """``handler``, with its errors in this protocol's shape."""
 
+    async def handle(request: web.Request) -> web.StreamResponse:
+        request[PROTOCOL] = Gemini()
+        return await handler(request)
 
-async def show_model(request: web.Request) -> web.StreamResponse:
-    request[PROTOCOL] = Gemini()
-    name, names = request.match_info["model"], turns.served_names(request)
-    if name not in names:
-        raise NotFound(f"there is no model {name!r}; served: {', '.join(names)}", field="model")
-    return web.Response(body=orjson.dumps(_model(request, name)), content_type=_JSON)
-
-
-def _model(request: web.Request, name: str) -> dict[str, Any]:
-    services = request.app[STATE].services
-    return {
-        "name": f"models/{name}",
-        "baseModelId": name,
-        "version": "1",
-        "displayName": name,
-        "inputTokenLimit": services.context_tokens,
-        "outputTokenLimit": min(services.config.max_tokens, services.context_tokens),
-        "supportedGenerationMethods": list(_METHODS),
-    }
+    return handle

@@ -1,8 +1,8 @@
 """Which session a request belongs to.
 
 In this order: the URL (``/s/SID/...``), the CLI's own header, Bearer, the key (``x-api-key``, ``x-goog-api-key``, ``?key=``), the
-body, else ``default``. Only the URL must name a session that exists; any other name opens one unless ``--explicit-sessions`` is set.
-gemini-cli and qwen send no header of their own: their sessions are told apart by the URL or by the key.
+body, else ``default``. Only the URL must name a session that exists; any other name opens one unless ``--explicit-sessions`` is
+set. gemini-cli and qwen send no header of their own: their sessions are told apart by the URL or by the key.
 """
 
 from __future__ import annotations

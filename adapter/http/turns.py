@@ -1,4 +1,4 @@
-"""The protocols' own routes: a turn, a token count, the list of models."""
+"""The protocols' own routes: a turn, a token count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from adapter.errors import NotFound
 from adapter.http.bodies import read_json_object
 from adapter.http.choices import ChoicesMaker
 from adapter.http.failures import Handler
@@ -114,42 +113,3 @@ def count_tokens_handler(protocol: WireProtocol, amend: Amend = _as_it_is, membe
         return web.Response(body=orjson.dumps({member: count}), content_type="application/json")
 
     return handle
-
-
-async def list_models(request: web.Request) -> web.StreamResponse:
-    """``GET /v1/models``, in a shape that both Anthropic's and OpenAI's clients read."""
-    names = served_names(request)
-    body = {
-        "object": "list",
-        "data": [_model(name) for name in names],
-        "has_more": False,
-        "first_id": names[0],
-        "last_id": names[-1],
-    }
-    return web.Response(body=orjson.dumps(body), content_type="application/json")
-
-
-async def show_model(request: web.Request) -> web.StreamResponse:
-    """``GET /v1/models/NAME``."""
-    name, names = request.match_info["model"], served_names(request)
-    if name not in names:
-        raise NotFound(f"there is no model {name!r}; served: {', '.join(names)}", field="model")
-    return web.Response(body=orjson.dumps(_model(name)), content_type="application/json")
-
-
-def served_names(request: web.Request) -> list[str]:
-    """The served model and its aliases."""
-    config = request.app[STATE].services.config
-    return [config.served_model_name, *(alias for alias in config.model_alias if alias != "*")]
-
-
-def _model(name: str) -> dict[str, Any]:
-    return {
-        "id": name,
-        "object": "model",
-        "type": "model",
-        "created": 0,
-        "created_at": "1970-01-01T00:00:00Z",
-        "display_name": name,
-        "owned_by": "rollserve",
-    }

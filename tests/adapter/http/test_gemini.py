@@ -223,6 +223,8 @@ async def test_models_in_the_protocols_shape(serve) -> None:
     async with serve(FakeEngine(), model_alias=("alias",)) as server:
         async with server.http.get("/v1beta/models") as response:
             models = (await response.json())["models"]
+        async with server.http.get("/v1/models") as response:
+            assert (await response.json())["models"] == models
         async with server.http.get("/v1beta/models/alias") as response:
             assert await response.json() == models[1]
         async with server.http.get("/v1beta/models/other") as response:
