@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from adapter.errors import Interrupted
 from adapter.http.app import build_app
-from adapter.http.state import ServerState
+from adapter.http.state import STATE, ServerState
 
 
 @asynccontextmanager
@@ -19,8 +21,10 @@ async def listening(state: ServerState) -> AsyncIterator[str]:
     ``auto_decompress``: ``adapter.http.encodings`` does it.
     """
     config = state.services.config
+    app = build_app(state)
+    app.on_shutdown.append(_end_feeds)
     runner = web.AppRunner(
-        build_app(state),
+        app,
         handler_cancellation=True,
         auto_decompress=False,
         access_log=None,
@@ -33,3 +37,16 @@ async def listening(state: ServerState) -> AsyncIterator[str]:
         yield f"http://{host}:{port}"
     finally:
         await runner.cleanup()
+        await _stop_replies(state)
+
+
+async def _end_feeds(app: web.Application) -> None:
+    """Followers of sessions would otherwise be waited for as long as a turn may take to end."""
+    for session in app[STATE].sessions.live():
+        session.feed.close()
+
+
+async def _stop_replies(state: ServerState) -> None:
+    """Those that run without a client, once all clients are gone."""
+    running = [reply for session in state.sessions.live() for reply in session.replies.running()]
+    await asyncio.gather(*(reply.interrupt(Interrupted("the server was stopped")) for reply in running))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import aiohttp
@@ -161,3 +161,18 @@ async def asked(server: Any, body: dict[str, Any]) -> str:
     async with server.http.post(MESSAGES, json=body) as response:
         assert response.status == 200, await response.text()
         return (await response.json())["content"][0]["text"]
+
+
+async def test_a_server_that_stops_leaves_no_turn_running_and_lets_followers_go(serve, encode) -> None:
+    engine = FakeEngine([held(encode, asyncio.Event())])
+    async with AsyncExitStack() as clients:
+        async with serve(engine) as server:
+            async with aiohttp.ClientSession(server.url) as page:
+                (await page.post("/api/console/chat", json={"input": [{"content": [{"text": "hi"}]}]})).close()
+            reply = server.state.sessions.find("default").replies.running()[0]
+            await until(lambda: not reply.events.held)
+            follower = await clients.enter_async_context(raw_request(server.url, f"{SESSION}/events"))
+            await follower.until("created")
+        assert engine.closed == 1
+        await follower.rest()
+        assert follower.complete
