@@ -12,7 +12,7 @@ from adapter.parsing.base import ReasoningParser, ReplyContext, ReplyParser, Too
 from adapter.parsing.reasoning import ReasoningFamily, require_reasoning_family
 from adapter.parsing.tools.family import ToolFamily, WholeReplyFamily
 from adapter.parsing.tools.registry import require_tool_family
-from adapter.parsing.unclosed import UnclosedReasoning, pieces, whole_calls
+from adapter.parsing.unclosed import UnclosedReasoning, whole_calls
 from adapter.types import (
     ParsedModelOutput,
     ReasoningDelta,
@@ -77,18 +77,21 @@ class ReplyText:
         return isinstance(self._last, ToolCallEnd)
 
     def feed(self, text: str) -> list[ReplyEvent]:
-        if self._unclosed is None or self._reasoning.settled:
+        if self._unclosed is None:
             return self._collect(self._read(text))
+        if self._reasoning.settled:
+            return self._collect(self._read(self._unclosed.rest() + text))
         events: list[ReplyEvent] = []
-        for piece in pieces(text):
+        for piece in self._unclosed.cut(text):
             events += self._read(self._unclosed.take(piece, self._reasoning.inside))
         return self._collect(events)
 
     def finish(self) -> list[ReplyEvent]:
         events: list[ReplyEvent] = []
-        calls = self._unclosed_calls()
+        rest = self._unclosed.rest() if self._unclosed is not None else ""
+        calls = [] if rest else self._unclosed_calls()
         if self._unclosed is not None and not calls:
-            events += self._read(self._unclosed.release())
+            events += self._read(self._unclosed.release() + rest)
         events += self._after_reasoning(self._reasoning.finish())
         return self._collect([*events, *calls, *self._tools.finish()])
 
@@ -162,10 +165,9 @@ def _unclosed(
     """None where calls inside the reasoning can't be told from thoughts."""
     if isinstance(tools, WholeReplyFamily) or tools.call_tags is None or not reasoning.markers:
         return None
-    opening, closing = map(context.markers.look, tools.call_tags)
-    if opening in tools.call_tags or closing in tools.call_tags:
+    if any(context.markers.look(tag) == tag for tag in tools.call_tags):
         return None
-    return UnclosedReasoning(opening, closing, context.markers.look(reasoning.closing))
+    return UnclosedReasoning(context.markers, *tools.call_tags, reasoning.closing)
 
 
 class _LeftToParser:

@@ -6,19 +6,18 @@ follows tells them apart: calls that end the reply are calls, calls that somethi
 from a token that opens a call inside the reasoning until that is known. White space and the closing tag of the reasoning may follow
 calls; they have to be well formed and of tools that were offered, else they are thoughts too.
 
-This is for vocabularies in which the tags are tokens. Where they are text, all of the reasoning is reasoning.
+This is for vocabularies in which the tags are tokens, or have one in them. Where they are text, all of the reasoning is reasoning.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from enum import Enum, auto
 
 from adapter.parsing.base import BLANK, ReplyContext, ToolParser
+from adapter.parsing.markers import Markers
+from adapter.parsing.tools.marked import Cutter, Piece
 from adapter.types import ReplyEvent, TextDelta, ToolCallEnd, ToolCallStart
-
-_STAND_IN = re.compile("([\ud800-\udfff])")
 
 
 class _At(Enum):
@@ -30,9 +29,13 @@ class _At(Enum):
 
 
 class UnclosedReasoning:
-    """Holds back what may be such calls. ``opening``, ``closing``: tags of a call; ``end``: the closing tag of the reasoning."""
+    """Holds back what may be such calls. ``opening``, ``closing``: tags of a call; ``end``: the closing tag of the reasoning.
 
-    def __init__(self, opening: str, closing: str, end: str) -> None:
+    Cut the text and ``take`` the pieces.
+    """
+
+    def __init__(self, markers: Markers, opening: str, closing: str, end: str) -> None:
+        self._cutter = Cutter(markers, (opening, closing, end))
         self._opening = opening
         self._closing = closing
         self._end = end
@@ -49,15 +52,23 @@ class UnclosedReasoning:
     def past_reasoning(self) -> bool:
         return self._at is _At.AFTER_REASONING
 
-    def take(self, piece: str, inside: bool) -> str:
-        """The text that isn't held back any more. ``piece`` is one of ``pieces``; ``inside``: it stands in the reasoning."""
+    def cut(self, text: str) -> Sequence[Piece]:
+        """What may be the beginning of a tag is held back."""
+        return self._cutter.feed(text)
+
+    def rest(self) -> str:
+        """What ``cut`` held back: no more is to be cut."""
+        return "".join(piece.text for piece in self._cutter.finish())
+
+    def take(self, piece: Piece, inside: bool) -> str:
+        """The text that isn't held back any more. ``inside``: the piece stands in the reasoning."""
         if self._at is _At.THOUGHT:
-            if piece != self._opening or not inside:
-                return piece
+            if piece.marker != self._opening or not inside:
+                return piece.text
             self._at = _At.CALL
         elif self._is_thought(piece):
-            return self.release() + piece
-        self._held.append(piece)
+            return self.release() + piece.text
+        self._held.append(piece.text)
         return ""
 
     def release(self) -> str:
@@ -77,27 +88,22 @@ class UnclosedReasoning:
             case _:
                 return ""
 
-    def _is_thought(self, piece: str) -> bool:
+    def _is_thought(self, piece: Piece) -> bool:
         """Whether ``piece`` says so. Moves on, if not."""
         if self._at is _At.CALL:
-            if piece == self._closing:
+            if piece.marker == self._closing:
                 self._at = _At.AFTER_CALL
-            return piece == self._end
-        if not piece.strip(BLANK):
+            return piece.marker == self._end
+        if not piece.text.strip(BLANK):
             return False
         if self._at is _At.AFTER_REASONING:
             return True
-        if piece == self._opening:
+        if piece.marker == self._opening:
             self._at = _At.CALL
-        elif piece == self._end:
+        elif piece.marker == self._end:
             self._at = _At.AFTER_REASONING
             self._calls = "".join(self._held)
-        return piece not in (self._opening, self._end)
-
-
-def pieces(text: str) -> list[str]:
-    """``text``, cut before and behind each stand-in."""
-    return [piece for piece in _STAND_IN.split(text) if piece]
+        return piece.marker not in (self._opening, self._end)
 
 
 def whole_calls(parser: ToolParser, text: str, context: ReplyContext) -> list[ReplyEvent]:

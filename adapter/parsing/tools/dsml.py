@@ -34,4 +34,4 @@ def dsml_calls(context: ReplyContext) -> InvokeCalls:
     return InvokeCalls(context, TAGS, lead=2)
 
 
-DEEPSEEK_DSML = ToolFamily(dsml_calls, (DSML,), closers=(TAGS.closing,))
+DEEPSEEK_DSML = ToolFamily(dsml_calls, (DSML,), call_tags=TAGS.block)

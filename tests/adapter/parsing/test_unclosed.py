@@ -7,10 +7,14 @@ import pytest
 from tokenizers import Tokenizer
 
 from adapter.parsing import Pipeline, PipelineOptions
+from adapter.parsing.tools.family import ToolFamily
+from adapter.parsing.tools.registry import require_tool_family
 from adapter.types import ParsedModelOutput, ReasoningDelta, ToolCallStart, ToolUse
 from engine.types import FinishReason
+from tests.adapter.parsing.marked_replies import by_text, by_tokens
 from tests.adapter.parsing.replies import LOOKUP, READ_FILE
 from tests.adapter.parsing.test_pipeline import IM_END, Run, fed, ids_of, run
+from tests.adapter.parsing.written import FORMS
 from tests.support.feeding import assert_linear
 
 HERMES_CALL = '<tool_call>\n{"name": "read_file", "arguments": {"path": "a.txt"}}\n</tool_call>'
@@ -132,3 +136,22 @@ def test_cost_is_linear(qwen3: Tokenizer, unit: str) -> None:
         )
 
     assert_linear(feed, 40)
+
+
+def has_call_tags(parser: str) -> bool:
+    family = require_tool_family(parser)
+    return isinstance(family, ToolFamily) and family.call_tags is not None
+
+
+FORMS_OF_ALL = sorted(name for name, form in FORMS.items() if has_call_tags(form.parser))
+
+
+@pytest.mark.parametrize("form", FORMS_OF_ALL)
+def test_it_holds_for_every_family_that_says_what_opens_its_calls(form: str) -> None:
+    parser, call = FORMS[form].parser, FORMS[form].write([("read_file", {"path": "a.txt"})])
+    meant = by_tokens(f"<think>I read it.{call}", parser, reasoning_parser="think")
+    assert meant == ParsedModelOutput(reasoning="I read it.", tool_uses=(USE,))
+    draft = by_tokens(f"<think>I read it.{call} Or not.</think>Done.", parser, reasoning_parser="think")
+    assert draft == ParsedModelOutput(reasoning=f"I read it.{call} Or not.", text="Done.")
+    spelled = by_text(f"<think>I read it.{call}", parser, reasoning_parser="think")
+    assert spelled == ParsedModelOutput(reasoning=f"I read it.{call}")
