@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from adapter.types import HistoryPolicy
+from adapter.types import Durability, HistoryPolicy
 
 ENVIRONMENT_PREFIX = "ROLLSERVE_"
 NOT_CONFIGURATION = frozenset({"ROLLSERVE_CACHE", "ROLLSERVE_CONFIG", "ROLLSERVE_URL"})
@@ -105,6 +105,14 @@ class Config:
     replay_keep_s: float = setting(
         300.0, "How long after its end a reply can be read again, and how long a feed goes on without a follower."
     )
+    durability: Durability = setting(
+        Durability.FSYNC,
+        "What a finished turn survives: `fsync` (the machine's end), `os` (the process's end) or `none` (no journal).",
+    )
+    journal: Path | None = setting(
+        None, "Folder of the journal. Default: `rollserve/journal` in $XDG_STATE_HOME or ~/.local/state."
+    )
+    journal_segment_bytes: int = setting(64 * 1024 * 1024, "Size at which a file of the journal is left for a new one.")
     log_format: str = setting("text", "`text` or `json`.")
     log_level: str = setting("info", "`debug`, `info`, `warning` or `error`.")
 
@@ -139,6 +147,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "first_token_timeout_s": (0.01, 86400),
     "inactivity_timeout_s": (0.01, 86400),
     "first_event_wait_s": (0, 60),
+    "journal_segment_bytes": (4096, 2**40 - 1),
     "keepalive_s": (0.01, 3600),
     "stalled_reader_s": (0.01, 86400),
     "replay_reply_bytes": (1024, 2**40),

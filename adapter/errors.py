@@ -1,6 +1,7 @@
 """What a client can be told. Each protocol renders an error in its own body; the kinds and statuses are one table here.
 
 AdapterError
+├── SessionDamaged        500  what was recorded of the session cannot be read
 ├── BadRequest            400  a field is wrong; ``field`` names it
 │   ├── PromptTooLong     400  in the words that make agent CLIs compact their history
 │   └── PreviousResponseNotFound  400  by the id under which OpenAI Responses stored it
@@ -55,6 +56,10 @@ class PromptTooLong(BadRequest):
 class PreviousResponseNotFound(BadRequest):
     def __init__(self, response_id: str) -> None:
         super().__init__(f"Previous response with id '{response_id}' not found.", field="previous_response_id")
+
+
+class SessionDamaged(AdapterError):
+    status = 500
 
 
 class Unauthorized(AdapterError):

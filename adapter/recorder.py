@@ -1,9 +1,10 @@
 """What is written down of sessions: one frame for each thing that must be there again after a crash.
 
     open         before the session is used
-    turn         inside the commit, before anything of the trajectory changes: what cannot be recorded does not happen
+    turn         inside the commit, before anything of the trajectory changes: what cannot be recorded does not happen. In the
+                 same frame the wire of the reply, for a client that asks again; ``delivered`` once nobody will
     interrupted  the same for a reply that was cut off
-    reply        beside the turns of a reply: its wire, for a client that asks again; ``delivered`` once nobody will
+    reply        the wire of a reply that has several turns
     finish, drop
 
 ``settled`` waits until everything recorded so far is on the disk; the last event of a reply, and the answer to ``finish``, wait for
@@ -13,16 +14,17 @@ it. Each frame carries its number in its session, so that a gap is seen. Without
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adapter.errors import Unavailable
 from adapter.logs import event
 from adapter.storage.catalog import Catalog
-from adapter.storage.frames import Frame, FrameKind
+from adapter.storage.frames import Extent, Frame, FrameKind
 from adapter.storage.journal import Journal, JournalFailed
 from adapter.trajectory import SavedTurn
 
@@ -44,6 +46,26 @@ class ReplyRecord:
     headers: Mapping[str, str]
     wire: bytes
 
+    def header(self) -> dict[str, Any]:
+        """All but the wire, JSON-ready."""
+        return {
+            "number": self.number,
+            "route": self.route,
+            "digest": self.digest,
+            "key": self.key,
+            "wire_id": self.wire_id,
+            "headers": dict(self.headers),
+        }
+
+    def wire_array(self) -> NDArray[np.uint8]:
+        return np.frombuffer(self.wire, np.uint8)
+
+    @classmethod
+    def of(cls, frame: Frame) -> ReplyRecord | None:
+        """The reply that a frame of a turn or of a reply holds, if it holds one."""
+        saved = frame.header.get("reply")
+        return None if saved is None else cls(**saved, wire=frame.arrays["wire"].tobytes())
+
 
 class Recorder(Protocol):
     """See the module. Each method but ``delivered`` raises Unavailable (503) if it cannot record; then nothing was recorded."""
@@ -55,7 +77,12 @@ class Recorder(Protocol):
 
     def opened(self, sid: str, settings: Mapping[str, Any]) -> None: ...
 
-    def turn(self, sid: str, saved: SavedTurn) -> None: ...
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is recorded at all; if not, nobody need prepare it."""
+        ...
+
+    def turn(self, sid: str, saved: SavedTurn, reply: ReplyRecord | None = None) -> None: ...
 
     def interrupted(self, sid: str, saved: SavedTurn) -> None: ...
 
@@ -67,6 +94,14 @@ class Recorder(Protocol):
 
     def dropped(self, sid: str) -> None: ...
 
+    def frames(self, sid: str) -> Iterator[Frame]:
+        """Everything recorded of a live session. Raises: StorageError."""
+        ...
+
+    def answer(self, sid: str) -> bytes | None:
+        """What a finished session's finish answered, if it is still kept. Raises: StorageError."""
+        ...
+
     async def settled(self) -> None: ...
 
 
@@ -74,11 +109,12 @@ class Unrecorded:
     """Durability ``none``."""
 
     failure: str | None = None
+    keeps = False
 
     def opened(self, sid: str, settings: Mapping[str, Any]) -> None:
         pass
 
-    def turn(self, sid: str, saved: SavedTurn) -> None:
+    def turn(self, sid: str, saved: SavedTurn, reply: ReplyRecord | None = None) -> None:
         pass
 
     def interrupted(self, sid: str, saved: SavedTurn) -> None:
@@ -95,6 +131,12 @@ class Unrecorded:
 
     def dropped(self, sid: str) -> None:
         pass
+
+    def frames(self, sid: str) -> Iterator[Frame]:
+        return iter(())
+
+    def answer(self, sid: str) -> bytes | None:
+        return None
 
     async def settled(self) -> None:
         pass
@@ -109,28 +151,28 @@ class JournalRecorder:
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
+    def keeps(self) -> bool:
+        return True
+
+    @property
     def failure(self) -> str | None:
         return self.journal.failure
 
     def opened(self, sid: str, settings: Mapping[str, Any]) -> None:
         self._record(FrameKind.OPEN, sid, settings)
 
-    def turn(self, sid: str, saved: SavedTurn) -> None:
-        self._record(FrameKind.TURN, sid, saved.header, saved.arrays)
+    def turn(self, sid: str, saved: SavedTurn, reply: ReplyRecord | None = None) -> None:
+        header, arrays = dict(saved.header), dict(saved.arrays)
+        if reply is not None:
+            header["reply"] = reply.header()
+            arrays["wire"] = reply.wire_array()
+        self._record(FrameKind.TURN, sid, header, arrays)
 
     def interrupted(self, sid: str, saved: SavedTurn) -> None:
         self._record(FrameKind.INTERRUPTED, sid, saved.header, saved.arrays)
 
     def reply(self, sid: str, reply: ReplyRecord) -> None:
-        header = {
-            "number": reply.number,
-            "route": reply.route,
-            "digest": reply.digest,
-            "key": reply.key,
-            "wire_id": reply.wire_id,
-            "headers": dict(reply.headers),
-        }
-        self._record(FrameKind.REPLY, sid, header, {"wire": np.frombuffer(reply.wire, np.uint8)})
+        self._record(FrameKind.REPLY, sid, {"reply": reply.header()}, {"wire": reply.wire_array()})
 
     def delivered(self, sid: str, number: int) -> None:
         try:
@@ -141,12 +183,21 @@ class JournalRecorder:
 
     def finished(self, sid: str, body: Mapping[str, Any], finished_at: float, answer: bytes) -> None:
         header = {"body": dict(body), "finished_at": finished_at}
-        self._record(FrameKind.FINISH, sid, header, {"answer": np.frombuffer(answer, np.uint8)})
-        self._forget(sid)
+        extent = self._record(FrameKind.FINISH, sid, header, {"answer": np.frombuffer(answer, np.uint8)})
+        self.catalog.finish(sid, self.journal.segment, extent.start)
+        self.counts.pop(sid, None)
 
     def dropped(self, sid: str) -> None:
         self._record(FrameKind.DROP, sid, {})
-        self._forget(sid)
+        self.catalog.forget(sid)
+        self.counts.pop(sid, None)
+
+    def frames(self, sid: str) -> Iterator[Frame]:
+        return self.catalog.frames(sid)
+
+    def answer(self, sid: str) -> bytes | None:
+        frame = self.catalog.last_frame(sid)
+        return None if frame is None else frame.arrays["answer"].tobytes()
 
     async def settled(self) -> None:
         """Raises: Unavailable."""
@@ -157,7 +208,7 @@ class JournalRecorder:
 
     def _record(
         self, kind: FrameKind, sid: str, header: Mapping[str, Any], arrays: Mapping[str, Any] | None = None
-    ) -> None:
+    ) -> Extent:
         number = self.counts.get(sid, 0)
         try:
             extent = self.journal.append(Frame(kind, {"sid": sid, "n": number, **header}, arrays or {}))
@@ -165,10 +216,7 @@ class JournalRecorder:
             raise _unavailable(error) from error
         self.counts[sid] = number + 1
         self.catalog.add(sid, self.journal.segment, extent.start)
-
-    def _forget(self, sid: str) -> None:
-        self.catalog.forget(sid)
-        self.counts.pop(sid, None)
+        return extent
 
 
 def _unavailable(error: JournalFailed) -> Unavailable:

@@ -11,56 +11,71 @@ oldest go first. A reply that a client is still reading stays.
 
 from __future__ import annotations
 
+import json
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import orjson
+import xxhash
+
 from adapter.errors import Gone, KeyReused, NotFound
+from adapter.jsontext import dump_exact
+from adapter.recorder import ReplyRecord
 from adapter.reply import LiveReply, ReplyState
 
 MAX_UNDELIVERED = 16
 """Replies per session that can be given again because nobody fetched their end; the oldest go first. Clients retry in seconds."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An ended reply, what it took when it ended, and who is told when it is let go of."""
+
+    reply: LiveReply
+    size: int
+    forgotten: Callable[[LiveReply], None]
+
+
 class ReplayBudget:
     """What the ended replies of all sessions may take together; ``keep_s`` seconds after its end a reply has had its time."""
 
-    total_bytes: int
-    keep_s: float
-    size: int = 0
-    _ended: OrderedDict[LiveReply, int] = field(default_factory=OrderedDict)
-    """About in the order of their ends, with the bytes they take."""
+    def __init__(self, total_bytes: int, keep_s: float) -> None:
+        self.size = 0
+        self._total_bytes = total_bytes
+        self._keep_s = keep_s
+        self._kept: OrderedDict[LiveReply, _Kept] = OrderedDict()
+        """About in the order of their ends."""
 
-    def add(self, reply: LiveReply) -> None:
+    def add(self, reply: LiveReply, forgotten: Callable[[LiveReply], None]) -> None:
         """``reply`` has ended."""
-        self._ended[reply] = reply.events.size
+        self._kept[reply] = _Kept(reply, reply.events.size, forgotten)
         self.size += reply.events.size
         self.sweep()
 
     def sweep(self) -> None:
         """Let go of what is too old or too much, oldest first."""
-        for _ in range(len(self._ended)):
-            reply = next(iter(self._ended))
-            if self.size <= self.total_bytes and not self._expired(reply):
+        for _ in range(len(self._kept)):
+            reply = next(iter(self._kept))
+            if self.size <= self._total_bytes and not self._expired(reply):
                 return
             if reply.events.held:
-                self._ended.move_to_end(reply)
+                self._kept.move_to_end(reply)
             else:
                 self.drop(reply)
 
     def drop(self, reply: LiveReply) -> None:
         """Keep nothing of an ended reply."""
-        self.size -= self._ended.pop(reply, 0)
-        reply.forget()
-
-    def keeps(self, reply: LiveReply) -> bool:
-        return reply in self._ended
+        kept = self._kept.pop(reply, None)
+        if kept is not None:
+            self.size -= kept.size
+            reply.forget()
+            kept.forgotten(reply)
 
     def _expired(self, reply: LiveReply) -> bool:
-        return reply.ended_at is not None and reply.ended_at + self.keep_s <= time.monotonic()
+        return reply.ended_at is not None and reply.ended_at + self._keep_s <= time.monotonic()
 
 
 class ReplyBook:
@@ -69,26 +84,48 @@ class ReplyBook:
     def __init__(self, budget: ReplayBudget, session_bytes: int) -> None:
         self._budget = budget
         self._session_bytes = session_bytes
-        self._replies: list[LiveReply] = []
         self._count = 0
+        self._running: dict[int, LiveReply] = {}
+        self._kept: dict[int, tuple[LiveReply, int]] = {}
+        """Ended ones with the bytes they take, oldest first."""
+        self._size = 0
+        self._undelivered: list[LiveReply] = []
+        """Of those that were committed the last ones, some of them delivered by now."""
+        self._by_wire_id: dict[str, LiveReply] = {}
+        self._latest: dict[str, LiveReply] = {}
 
     def add(self, reply: LiveReply) -> None:
         """A new reply; it gets its number."""
-        self._tidy()
         self._count += 1
         reply.number = self._count
         reply.on_end.append(self._ended)
-        self._replies.append(reply)
+        self._running[reply.number] = reply
+        self._latest[reply.route] = reply
+        if reply.wire_id is not None:
+            self._by_wire_id[reply.wire_id] = reply
+
+    def restore(self, record: ReplyRecord) -> LiveReply:
+        """A reply of an earlier process, complete and not delivered as far as is known."""
+        reply = LiveReply(record.route, {}, record.key)
+        reply.body, reply.digest, reply.wire_id = None, record.digest, record.wire_id
+        self._count = record.number - 1
+        self.add(reply)
+        reply.recovered(record.wire, dict(record.headers))
+        return reply
+
+    def counted(self, number: int) -> None:
+        """Replies up to this number were given in an earlier process."""
+        self._count = max(self._count, number)
 
     def find(self, route: str, body: Mapping[str, Any], key: str | None, *, is_retry: bool) -> LiveReply | None:
         """The reply that this request shall be given, if it is not to be sampled anew.
 
         Raises: KeyReused, if ``key`` came with another request, as far as that is still known.
         """
-        self._tidy()
-        for reply in reversed(self._replies):
-            is_same = reply.route == route and reply.body == body
-            if key is not None and key == reply.key and reply.body is not None and not is_same:
+        self._budget.sweep()
+        for reply in sorted((*self._running.values(), *self._undelivered), key=lambda one: one.number, reverse=True):
+            is_same = reply.route == route and _answers(reply, body)
+            if key is not None and key == reply.key and reply.is_known and not is_same:
                 raise KeyReused(
                     f"the idempotency key {key[:64]!r} was used for another request", field="Idempotency-Key"
                 )
@@ -100,47 +137,94 @@ class ReplyBook:
 
     def get(self, number: int) -> LiveReply:
         """A reply by its number. Raises: NotFound, Gone."""
-        self._tidy()
-        for reply in self._replies:
-            if reply.number == number:
-                return reply
+        self._budget.sweep()
+        reply, _ = self._kept.get(number) or (self._running.get(number), 0)
+        if reply is not None:
+            return reply
         if 1 <= number <= self._count:
             raise Gone(f"reply {number} is no longer kept")
         raise NotFound(f"there is no reply {number} in this session", field="reply")
 
     def by_wire_id(self, wire_id: str) -> LiveReply | None:
         """A reply by the id that it has in its protocol, if it is still kept."""
-        self._tidy()
-        return next((reply for reply in self._replies if reply.wire_id == wire_id), None)
+        self._budget.sweep()
+        return self._by_wire_id.get(wire_id)
 
     def latest(self, route: str) -> LiveReply | None:
         """The last one of a protocol, if it is still kept."""
-        self._tidy()
-        return next((reply for reply in reversed(self._replies) if reply.route == route), None)
+        self._budget.sweep()
+        return self._latest.get(route)
 
     def running(self) -> list[LiveReply]:
-        return [reply for reply in self._replies if reply.open]
+        return list(self._running.values())
 
     def close(self) -> None:
         """The session is over: keep nothing but what a client is still reading."""
-        for reply in self._replies:
+        for reply, _ in list(self._kept.values()):
             if not reply.events.held:
                 self._budget.drop(reply)
 
     def _ended(self, reply: LiveReply) -> None:
-        self._budget.add(reply)
-        ended = [reply for reply in self._replies if self._budget.keeps(reply)]
-        size = sum(reply.events.size for reply in ended)
-        for oldest in ended:
+        del self._running[reply.number]
+        self._kept[reply.number] = (reply, reply.events.size)
+        self._size += reply.events.size
+        self._undelivered = [one for one in (*self._undelivered, reply) if one.state is ReplyState.COMMITTED]
+        for oldest in self._undelivered[:-MAX_UNDELIVERED]:
+            oldest.body = oldest.digest = None
+        self._undelivered = self._undelivered[-MAX_UNDELIVERED:]
+        self._budget.add(reply, self._forgotten)
+        for surplus in self._surplus():
+            self._budget.drop(surplus)
+
+    def _surplus(self) -> list[LiveReply]:
+        """The oldest replies, as many as are too much."""
+        size, found = self._size, []
+        for reply, bytes_taken in self._kept.values():
             if size <= self._session_bytes:
                 break
-            if not oldest.events.held:
-                size -= oldest.events.size
-                self._budget.drop(oldest)
+            if not reply.events.held:
+                size -= bytes_taken
+                found.append(reply)
+        return found
 
-    def _tidy(self) -> None:
-        self._budget.sweep()
-        self._replies = [reply for reply in self._replies if reply.open or self._budget.keeps(reply)]
-        undelivered = [reply for reply in self._replies if reply.state is ReplyState.COMMITTED]
-        for reply in undelivered[:-MAX_UNDELIVERED]:
-            reply.body = None
+    def _forgotten(self, reply: LiveReply) -> None:
+        _, bytes_taken = self._kept.pop(reply.number)
+        self._size -= bytes_taken
+        if reply in self._undelivered:
+            self._undelivered.remove(reply)
+        if reply.wire_id is not None:
+            self._by_wire_id.pop(reply.wire_id, None)
+        if self._latest.get(reply.route) is reply:
+            del self._latest[reply.route]
+
+
+def record_of(reply: LiveReply, end: bytes) -> ReplyRecord | None:
+    """``reply`` with its ``end`` as a journal keeps it; None if the beginning of it, or the request, is no longer kept."""
+    if reply.body is None or reply.events.first > 0:
+        return None
+    with reply.observer() as reader:
+        wire = reader.take(reply.events.size + 1) + end
+    return ReplyRecord(reply.number, reply.route, digest(reply.body), reply.key, reply.wire_id, reply.headers, wire)
+
+
+def digest(body: Mapping[str, Any]) -> str:
+    """The same for equal bodies. A member that is a list counts as it is written: clients do not shuffle keys in their history."""
+    lists = {name: value for name, value in body.items() if isinstance(value, list)}
+    rest = {name: value for name, value in body.items() if name not in lists}
+    seen = xxhash.xxh3_128(_sorted_json(rest))
+    for name in sorted(lists):
+        seen.update(dump_exact([name, lists[name]]))
+    return seen.hexdigest()
+
+
+def _sorted_json(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return json.dumps(value, sort_keys=True).encode()
+
+
+def _answers(reply: LiveReply, body: Mapping[str, Any]) -> bool:
+    if reply.digest is not None:
+        return reply.digest == digest(body)
+    return reply.body == body

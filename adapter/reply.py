@@ -88,6 +88,10 @@ class LiveReply:
         self.error: AdapterError | None = None
         self.ended_at: float | None = None
         """By ``time.monotonic``."""
+        self.on_delivery: Callable[[], None] | None = None
+        """Called when the last event was written for the first time."""
+        self.digest: str | None = None
+        """Of the request, where the request itself is gone: the reply was recovered from a journal."""
         self.on_end: list[Callable[[LiveReply], None]] = []
         """Each is called once, in this order, when no more will come."""
         self._render_error: Callable[[AdapterError], bytes] | None = None
@@ -100,6 +104,11 @@ class LiveReply:
     def open(self) -> bool:
         """Whether more may come."""
         return self.state in _OPEN
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it can still be told which request it answers."""
+        return self.body is not None or self.digest is not None
 
     @property
     def answered(self) -> bool:
@@ -150,7 +159,14 @@ class LiveReply:
 
     def delivered(self) -> None:
         """A reader has written the last event to its socket."""
+        if self.state is ReplyState.COMMITTED and self.on_delivery is not None:
+            self.on_delivery()
         self._move(ReplyState.DELIVERED)
+
+    def recovered(self, wire: bytes, headers: dict[str, str]) -> None:
+        """It was complete before the server was restarted."""
+        self.begin(headers)
+        self.commit(wire)
 
     async def interrupt(self, error: AdapterError) -> bool:
         """Stop making it, with ``error`` as the answer; what was sampled is kept aside. False if it was not open."""
@@ -198,7 +214,7 @@ class LiveReply:
             self.events.wake()
             return
         if state is not ReplyState.COMMITTED:
-            self.body = None
+            self.body = self.digest = None
         if was_open:
             self.ended_at = time.monotonic()
             self.events.close()

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adapter.config import Config, ConfigError
+from adapter.handles import HandleIds
 from adapter.http.server import listening
 from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
+from adapter.journaling import recording
 from adapter.parsing import choose_parsers
 from adapter.render.prompt import Renderer
 from adapter.sessions import Sessions
@@ -102,7 +104,7 @@ async def adapter_server(
 ) -> AsyncIterator[RunningServer]:
     """Probe the engine at ``triton`` (HOST:PORT), then serve in front of it.
 
-    Raises: EngineError, if the engine is not fit to be served from.
+    Raises: EngineError, if the engine is not fit to be served from; StorageError, if the journal cannot be used.
     """
     options = ClientOptions(
         connect_timeout_s=config.connect_timeout_s,
@@ -110,9 +112,15 @@ async def adapter_server(
         inactivity_timeout_s=config.inactivity_timeout_s,
     )
     info = await probe(triton, options=options)
-    async with TritonClient(triton, info, options) as client:
-        services = TurnServices.build(config, client, renderer, ids)
-        sessions = Sessions(config, renderer.decode, lambda: services.engine.info.weight_version)
+    async with recording(config) as recorded, TritonClient(triton, info, options) as client:
+        services = TurnServices.build(config, client, renderer, ids or HandleIds(recorded.handles))
+        sessions = Sessions(
+            config,
+            renderer.decode,
+            lambda: services.engine.info.weight_version,
+            recorded.recorder,
+            recorded.recovered,
+        )
         state = ServerState(services, sessions)
         async with listening(state) as url:
             yield RunningServer(url, state)

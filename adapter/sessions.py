@@ -20,15 +20,23 @@ from enum import StrEnum
 from typing import Any
 
 from adapter.config import Config
-from adapter.errors import BadRequest, Conflict, Gone, NotFound, TooManyRequests
+from adapter.errors import BadRequest, Conflict, Gone, NotFound, SessionDamaged, TooManyRequests
 from adapter.feed import SessionFeed
+from adapter.recorder import Recorder, Unrecorded
 from adapter.replies import ReplayBudget, ReplyBook
 from adapter.responses import ResponseStore
+from adapter.restoring import Terms, restore_trajectory
 from adapter.session_bodies import FinishRequest, SessionSettings
+from adapter.storage.errors import StorageError
+from adapter.storage.recovery import Recovered
 from adapter.trajectory import Export, Sample, Trajectory
 
 MAX_NAME_LENGTH = 256
 """Characters. Names come from headers and bodies; API keys, which may serve as names, are shorter."""
+
+
+KEEP_FINISHED_S = 24 * 3600.0
+"""A trainer that lost the answer to ``finish`` asks again within a day."""
 
 
 class SessionState(StrEnum):
@@ -49,6 +57,7 @@ class Session:
     created_at: float
     replies: ReplyBook
     feed: SessionFeed
+    recorder: Recorder
     state: SessionState = SessionState.OPEN
     in_flight: set[asyncio.Task[Any]] = field(default_factory=set)
     turns_in_flight: int = 0
@@ -88,40 +97,59 @@ class Session:
 @dataclass(frozen=True, slots=True)
 class _Finished:
     request: FinishRequest
-    answer: bytes
+    finished_at: float
+    """Unix time, seconds."""
+    answer: bytes | None
+    """None where a journal has it."""
 
 
 class Sessions:
     """All sessions that this process owns.
 
     ``decode`` turns the ids of a sample's response into text; ``weight_version`` gives the engine's, for filters by staleness.
+    ``recovered`` is what the journal behind ``recorder`` held: its sessions come into memory when they are first asked for.
     """
 
-    def __init__(self, config: Config, decode: Callable[[list[int]], str], weight_version: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        decode: Callable[[list[int]], str],
+        weight_version: Callable[[], int],
+        recorder: Recorder | None = None,
+        recovered: Recovered | None = None,
+    ) -> None:
         self._config = config
         self._decode = decode
         self._weight_version = weight_version
+        self.recorder = recorder or Unrecorded()
         self._live: dict[str, Session] = {}
+        self._stored: set[str] = set() if recovered is None else set(recovered.catalog)
+        """Live sessions that are in the journal only."""
+        self._damaged: dict[str, str] = {} if recovered is None else recovered.damaged
         self._finished: OrderedDict[str, _Finished] = OrderedDict()
+        for each in () if recovered is None else recovered.finished.values():
+            self._remember(each.sid, _Finished(FinishRequest.parse(each.body), each.finished_at, None))
         self._replays = ReplayBudget(config.replay_total_bytes, config.replay_keep_s)
 
     def open(self, sid: str | None, settings: SessionSettings) -> Session:
         """A new session. Raises: Conflict, if the name was ever used; BadRequest, if it is no name."""
         sid = sid or f"s-{secrets.token_hex(12)}"
         _check_name(sid)
-        if sid in self._live or sid in self._finished:
+        if self.known(sid) is not None or sid in self._finished:
             raise Conflict(f"session {sid!r} exists already", field="sid")
-        policy = settings.policy or self._config.history_policy
-        trajectory = Trajectory(self._config.fork_threshold_tokens, require_log_probs=True, policy=policy)
-        replies = ReplyBook(self._replays, self._config.replay_session_bytes)
-        feed = SessionFeed(self._config.replay_reply_bytes, self._config.replay_keep_s)
-        session = Session(sid, settings, trajectory, time.time(), replies, feed)
-        self._live[sid] = session
-        return session
+        terms = Terms(
+            settings=settings.source,
+            policy=settings.policy or self._config.history_policy,
+            fork_threshold_tokens=self._config.fork_threshold_tokens,
+            created_at=time.time(),
+        )
+        self.recorder.opened(sid, terms.to_dict())
+        self._live[sid] = self._session(sid, settings, terms)
+        return self._live[sid]
 
     def find(self, sid: str) -> Session:
-        """A live session. Raises: Gone, if it is finished; NotFound."""
-        session = self._live.get(sid)
+        """A live session. Raises: Gone, if it is finished; NotFound; SessionDamaged."""
+        session = self.known(sid)
         if session is not None:
             return session
         if sid in self._finished:
@@ -129,26 +157,66 @@ class Sessions:
         raise NotFound(f"there is no session {sid!r}; open it with POST /v1/sessions", field="session")
 
     def known(self, sid: str) -> Session | None:
-        """A live session, or None."""
-        return self._live.get(sid)
+        """A live session, or None. Raises: SessionDamaged."""
+        return self._load(sid) if sid in self._stored else self._live.get(sid)
 
     def find_or_open(self, sid: str) -> Session:
         """The session of a name that a client brought itself. Raises: as ``find``, with ``--explicit-sessions``; else Gone."""
-        if self._config.explicit_sessions or sid in self._live or sid in self._finished:
+        session = self.known(sid)
+        if session is not None:
+            return session
+        if self._config.explicit_sessions or sid in self._finished:
             return self.find(sid)
         return self.open(sid, SessionSettings())
 
     def live(self) -> list[Session]:
+        """Those in memory."""
         return list(self._live.values())
+
+    def stored(self) -> list[str]:
+        """Names of live sessions that are in the journal only."""
+        return sorted(self._stored)
+
+    def _session(self, sid: str, settings: SessionSettings, terms: Terms) -> Session:
+        trajectory = Trajectory(terms.fork_threshold_tokens, require_log_probs=True, policy=terms.policy)
+        replies = ReplyBook(self._replays, self._config.replay_session_bytes)
+        feed = SessionFeed(self._config.replay_reply_bytes, self._config.replay_keep_s)
+        return Session(sid, settings, trajectory, terms.created_at, replies, feed, self.recorder)
+
+    def _load(self, sid: str) -> Session:
+        """Out of the journal. Raises: SessionDamaged."""
+        if sid in self._damaged:
+            raise SessionDamaged(f"session {sid!r} cannot be rebuilt: {self._damaged[sid]}")
+        frames = self.recorder.frames(sid)
+        try:
+            terms = Terms.read(next(frames))
+            session = self._session(sid, SessionSettings.parse(terms.settings), terms)
+            restored = restore_trajectory(session.trajectory, frames)
+        except (StorageError, ValueError, LookupError) as error:
+            self._damaged[sid] = str(error)
+            raise SessionDamaged(f"session {sid!r} cannot be rebuilt: {error}") from error
+        session.turns_started = restored.turns_started
+        restored.give_back(session.replies)
+        self._stored.discard(sid)
+        self._live[sid] = session
+        return session
 
     async def drop(self, sid: str) -> None:
         """Forget a session and all it recorded; its turns in flight are cancelled. Raises: NotFound."""
-        if self._finished.pop(sid, None) is not None:
-            return
-        session = self.find(sid)
-        session.state = SessionState.FINISHING
-        await _cancel(session.in_flight)
-        self._end(session)
+        if sid in self._finished:
+            self.recorder.dropped(sid)
+            del self._finished[sid]
+        elif sid in self._damaged:
+            self.recorder.dropped(sid)
+            del self._damaged[sid]
+            self._stored.discard(sid)
+        else:
+            session = self.find(sid)
+            session.state = SessionState.FINISHING
+            await _cancel(session.in_flight)
+            self.recorder.dropped(sid)
+            self._end(session)
+        await self.recorder.settled()
 
     async def finish(self, sid: str, request: FinishRequest, render: Callable[[Session, Export], bytes]) -> bytes:
         """Export a session and end it; the answer is what ``render`` makes of the export.
@@ -160,7 +228,7 @@ class Sessions:
         if earlier is not None:
             if earlier.request != request:
                 raise Conflict(f"session {sid!r} was finished with another reward or metadata")
-            return earlier.answer
+            return self._answer(sid, earlier)
         session = self.find(sid)
         if session.state is SessionState.OPEN:
             session.state = SessionState.FINISHING
@@ -174,19 +242,33 @@ class Sessions:
     async def _finish(
         self, session: Session, request: FinishRequest, render: Callable[[Session, Export], bytes]
     ) -> bytes:
+        finished_at = time.time()
         try:
             answer = await self._export(session, request, render)
+            self.recorder.finished(session.sid, request.source, finished_at, answer)
         except BaseException:
             session.state, session.finishing = SessionState.OPEN, None
             raise
         self._end(session)
-        self._remember(session.sid, _Finished(request, answer))
+        self._remember(session.sid, _Finished(request, finished_at, None if self.recorder.keeps else answer))
+        await self.recorder.settled()
         return answer
 
     def preview(self, sid: str, render: Callable[[Session, Export], bytes]) -> bytes:
         """What ``finish`` without any fields would answer now, or what it did answer. Raises: NotFound."""
         earlier = self._finished.get(sid)
-        return earlier.answer if earlier is not None else self._render_export(self.find(sid), FinishRequest(), render)
+        if earlier is not None:
+            return self._answer(sid, earlier)
+        return self._render_export(self.find(sid), FinishRequest(), render)
+
+    def _answer(self, sid: str, finished: _Finished) -> bytes:
+        """Raises: SessionDamaged."""
+        try:
+            answer = finished.answer if finished.answer is not None else self.recorder.answer(sid)
+        except StorageError as error:
+            raise SessionDamaged(f"the samples of session {sid!r} cannot be read: {error}") from error
+        assert answer is not None
+        return answer
 
     async def _export(
         self, session: Session, request: FinishRequest, render: Callable[[Session, Export], bytes]
@@ -219,8 +301,12 @@ class Sessions:
 
     def _remember(self, sid: str, finished: _Finished) -> None:
         self._finished[sid] = finished
-        while len(self._finished) > self._config.keep_finished:
-            self._finished.popitem(last=False)
+        oldest = time.time() - KEEP_FINISHED_S
+        while self._finished:
+            first = next(iter(self._finished))
+            if len(self._finished) <= self._config.keep_finished and self._finished[first].finished_at >= oldest:
+                return
+            del self._finished[first]
 
 
 async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:

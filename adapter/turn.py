@@ -10,20 +10,32 @@ generation. Before the commit that leaves no turn, only what was sampled, set as
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from adapter.config import Config
-from adapter.errors import AdapterError, BadRequest, Interrupted, NotFound, PromptTooLong, UpstreamFailed, from_engine
+from adapter.errors import (
+    AdapterError,
+    BadRequest,
+    Interrupted,
+    NotFound,
+    PromptTooLong,
+    Unavailable,
+    UpstreamFailed,
+    from_engine,
+)
 from adapter.guiding import ensured_guide
 from adapter.handles import HandleIds, Handles
 from adapter.ids import ReplyIds
+from adapter.logs import event
 from adapter.parsing import choose_parsers
 from adapter.prompting import PlannedPrompt, Prompting, for_policy
 from adapter.protocols.common import manager_message
+from adapter.recorder import ReplyRecord
 from adapter.render.prompt import Renderer
 from adapter.sampled import Sampled
 from adapter.sampling import EffectiveSampling, effective_sampling
@@ -39,6 +51,8 @@ from adapter.types import (
 )
 from engine.errors import EngineError
 from engine.types import Engine, FinishReason, GenerateRequest, TokenChunk
+
+logger = logging.getLogger("rollserve.turn")
 
 SUSPECT_ZERO_TOKENS = 16
 """This many tokens sampled at a temperature above 0, all with log prob 0.0: the engine is not giving log probs at all."""
@@ -82,6 +96,14 @@ class TurnOutcome:
     usage: Usage
 
 
+Complete = Callable[[TurnOutcome, list[ReplyEvent]], ReplyRecord | None]
+"""Given the outcome and the last events of a turn that is about to be committed: the reply as it will be on the wire."""
+
+
+def _nothing_to_record(outcome: TurnOutcome, events: list[ReplyEvent]) -> None:
+    return None
+
+
 async def count_prompt_tokens(services: TurnServices, session: Session | None, request: ChatRequest) -> int:
     """The exact length of the prompt that ``request`` would send now. Raises: BadRequest, NotFound."""
     check_model(services.config, request)
@@ -99,7 +121,7 @@ async def prepare_turn(
     ``choice`` counts the replies to one request: each has the seed of the one before plus one.
     """
     check_model(services.config, request)
-    request = for_policy(session.trajectory.policy, request)
+    request = services.prompting.told(for_policy(session.trajectory.policy, request))
     sampling = effective_sampling(services.config, session.settings.sampling, request, secrets.randbits(63), choice)
     prompt = await services.prompting.prompt(session, request)
     generate = GenerateRequest(
@@ -166,17 +188,18 @@ class Turn:
         self._started_at = time.time()
         self._pipeline = services.prompting.pipeline(prompt.ids, request, request.stop, prompt.replied)
 
-    async def events(self) -> AsyncGenerator[list[ReplyEvent], None]:
-        """Batches of reply events as tokens arrive; the turn is committed when the last batch is given.
+    async def events(self, complete: Complete = _nothing_to_record) -> AsyncGenerator[list[ReplyEvent], None]:
+        """Batches of reply events as tokens arrive; the turn is committed when the last batch is given, and durable at the end.
 
-        Raises: AdapterError, if the engine fails. Then, and if it is closed early, what was sampled is kept as an interrupted turn.
+        ``complete`` is called before the commit, and gives what is to be recorded of the reply. Raises: AdapterError, if the engine
+        fails or the turn cannot be recorded. Then, and if it is closed early, what was sampled is kept as an interrupted turn.
         """
         feed = self.session.feed
         feed.began(self.number, self.prompt.plan)
         error: AdapterError = Interrupted("the turn was stopped before its end")
         try:
             # Closed with this generator, not when the garbage collector finds it: that is what frees the engine's slot at once.
-            async with aclosing(self._run()) as batches:
+            async with aclosing(self._run(complete)) as batches:
                 async for batch in batches:
                     feed.said(self.number, batch)
                     yield batch
@@ -192,7 +215,7 @@ class Turn:
         """What was sampled since the last call of this, with log probs; only for a request that asked for them."""
         return self._sampled.take(self._pipeline.tokens if self.outcome is None else self.outcome.usage.output_tokens)
 
-    async def _run(self) -> AsyncGenerator[list[ReplyEvent], None]:
+    async def _run(self, complete: Complete) -> AsyncGenerator[list[ReplyEvent], None]:
         try:
             async with aclosing(self._services.engine.generate(self._generate)) as chunks:
                 async for chunk in chunks:
@@ -208,8 +231,9 @@ class Turn:
             raise from_engine(error) from error
         events += self._pipeline.finish(self._finish_reason(chunk))
         reason = self._finish_reason(chunk)  # again: what finish flushed may have completed a stop string
-        self.outcome = self._commit(reason)
+        self._commit(reason, events, complete)
         yield events
+        await self.session.recorder.settled()
 
     def _finish_reason(self, last: TokenChunk) -> FinishReason:
         if self._pipeline.stopped is not None:
@@ -219,37 +243,47 @@ class Turn:
             raise UpstreamFailed("the engine cancelled the reply")
         return last.finished.reason
 
-    def _commit(self, reason: FinishReason) -> TurnOutcome:
-        """Record the turn. Synchronous: nothing can come between the last token and the record."""
+    def _commit(self, reason: FinishReason, events: list[ReplyEvent], complete: Complete) -> None:
+        """Record the turn. Synchronous: nothing can come between the last token and the record. Raises: Unavailable."""
         parsed = self._pipeline.output()
         record = self._record(reason, parsed.ill_formed)
-        self.session.trajectory.commit(
-            self.prompt.plan,
-            record,
-            manager_message(parsed),
-            {"sid": self.session.sid},
-            number=self.number,
-            opening_tokens=self.prompt.opening_tokens,
-        )
         usage = Usage(
             input_tokens=int(self.prompt.ids.size),
             output_tokens=int(record.output_ids.size),
             cached_tokens=record.cached_tokens,
             reasoning_tokens=self._pipeline.reasoning_tokens,
         )
-        return TurnOutcome(self._pipeline.rest(), reason, usage)
+        outcome = TurnOutcome(self._pipeline.rest(), reason, usage)
+        reply = complete(outcome, events)
+        session = self.session
+        session.trajectory.commit(
+            self.prompt.plan,
+            record,
+            manager_message(parsed),
+            {"sid": session.sid},
+            number=self.number,
+            opening_tokens=self.prompt.opening_tokens,
+            save=lambda saved: session.recorder.turn(session.sid, saved, reply),
+        )
+        self.outcome = outcome
 
     def _keep_interrupted(self) -> None:
         """A client may replay what it was given of a cut reply; then that part becomes its turn."""
         if not self._sampled:
             return
-        self.session.trajectory.record_interrupted(
-            self.prompt.plan,
-            self._record(FinishReason.CANCELLED, ill_formed=False),
-            manager_message(self._pipeline.output()),
-            number=self.number,
-            opening_tokens=self.prompt.opening_tokens,
-        )
+        session = self.session
+        try:
+            session.trajectory.record_interrupted(
+                self.prompt.plan,
+                self._record(FinishReason.CANCELLED, ill_formed=False),
+                manager_message(self._pipeline.output()),
+                number=self.number,
+                opening_tokens=self.prompt.opening_tokens,
+                save=lambda saved: session.recorder.interrupted(session.sid, saved),
+            )
+        except Unavailable as error:
+            # No turn is lost by this: a client that goes on from the part is taken to have written it.
+            event(logger, logging.WARNING, "interrupted_not_recorded", sid=session.sid, message=str(error))
 
     def _record(self, reason: FinishReason, ill_formed: bool) -> TurnRecord:
         stopped = self._pipeline.stopped

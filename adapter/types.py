@@ -35,6 +35,17 @@ class HistoryPolicy(StrEnum):
     """What the chat template renders at that moment, which may drop old thinking; rows branch where it does."""
 
 
+class Durability(StrEnum):
+    """What a turn survives once its client has seen its end."""
+
+    NONE = "none"
+    """Nothing: there is no journal."""
+    OS = "os"
+    """The end of the server's process, however it comes."""
+    FSYNC = "fsync"
+    """The end of the machine too."""
+
+
 class ScaffoldKind(StrEnum):
     """Prompt tokens that neither a client wrote nor the model sampled."""
 
@@ -153,6 +164,8 @@ class ChatRequest:
     """Whether a stream reports usage (Chat Completions: only on request)."""
     template_options: Mapping[str, Any] = field(default_factory=dict)
     """Variables for the chat template, such as ``enable_thinking``."""
+    option_fields: Mapping[str, str] = field(default_factory=dict)
+    """For a template option the field of the request that sets it; without effect, if the template does not read the option."""
     handles: tuple[tuple[str, ...], ...] = ()
     """For each message the ids in it that we may have issued: thinking signatures, tool-call ids. Empty if no message has any."""
     normalised: tuple[Normalised, ...] = ()

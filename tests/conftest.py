@@ -6,7 +6,9 @@ Processes that are still there when the run ends fail it, are named in the summa
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 import uuid
 from contextlib import suppress
 
@@ -20,18 +22,23 @@ GRACE_SECONDS = 10.0
 """A server's children may end a moment after the server that was waited for."""
 
 LEFTOVERS = pytest.StashKey[dict[int, str]]()
+STATE_FOLDER = pytest.StashKey[str]()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     # A deadline would make slow machines fail tests that say nothing about time.
     hypothesis.settings.register_profile("rollserve", deadline=None)
     hypothesis.settings.load_profile("rollserve")
     os.environ["HF_HUB_OFFLINE"] = "1"
+    # Servers that are started from the command line keep their journal here, not in the user's folder.
+    config.stash[STATE_FOLDER] = tempfile.mkdtemp(prefix="rollserve-test-state-")
+    os.environ["XDG_STATE_HOME"] = config.stash[STATE_FOLDER]
     os.environ[MARK_VARIABLE] = uuid.uuid4().hex
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    shutil.rmtree(session.config.stash[STATE_FOLDER], ignore_errors=True)
     leftovers = left_running(f"{MARK_VARIABLE}={os.environ[MARK_VARIABLE]}", GRACE_SECONDS)
     session.config.stash[LEFTOVERS] = leftovers
     for pid in leftovers:

@@ -56,6 +56,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.sampled",
         "adapter.responses",
         "adapter.feed",
+        "adapter.restoring",
+        "adapter.journaling",
         "adapter.sessions",
         "adapter.turn",
     ),

@@ -51,7 +51,7 @@ class ChoicesMaker(ReplyMaker):
             b"".join(stream.start(int(turn.prompt.ids.size)) for stream, turn in zip(streams, turns, strict=True))
         )
         await _all(self._follow(turn, stream, reply) for turn, stream in zip(turns, streams, strict=True))
-        reply.commit(streams[0].end(_total(turns)))
+        await self._commit(reply, streams[0].end(_total(turns)))
 
     async def _follow(self, turn: Turn, frames: ChoiceStream, reply: LiveReply) -> None:
         async with aclosing(turn.events()) as batches:
@@ -71,7 +71,15 @@ class ChoicesMaker(ReplyMaker):
             usage=_total(turns),
             created=self.created,
         )
-        reply.commit(dump_json(body))
+        await self._commit(reply, dump_json(body))
+
+    async def _commit(self, reply: LiveReply, end: bytes) -> None:
+        """The turns are recorded; now the reply is, for a client that asks for it again."""
+        record = self._recorded(reply, end)
+        if record is not None:
+            self._session.recorder.reply(self._session.sid, record)
+            await self._session.recorder.settled()
+        reply.commit(end)
 
     def _choice(self, turn: Turn) -> Choice:
         outcome = _outcome(turn)

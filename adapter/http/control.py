@@ -17,14 +17,18 @@ from adapter.trajectory import Export
 async def open_session(request: web.Request) -> web.StreamResponse:
     """``POST /v1/sessions``: 201 with the session's name and the base URLs for clients."""
     body = await read_json_object(request, optional=True)
-    session = request.app[STATE].sessions.open(requested_sid(body), SessionSettings.parse(body))
+    sessions = request.app[STATE].sessions
+    session = sessions.open(requested_sid(body), SessionSettings.parse(body))
+    await sessions.recorder.settled()
     base_url = f"{request.scheme}://{request.host}/s/{session.sid}"
     return _json({"sid": session.sid, "base_url": base_url, "openai_base_url": f"{base_url}/v1"}, status=201)
 
 
 async def list_sessions(request: web.Request) -> web.StreamResponse:
-    """``GET /v1/sessions``: all live sessions, without their messages."""
-    return _json({"sessions": [_summary(session) for session in request.app[STATE].sessions.live()]})
+    """``GET /v1/sessions``: all live sessions, without their messages; of those that are in the journal only, the names."""
+    sessions = request.app[STATE].sessions
+    stored = [{"sid": sid, "state": "stored"} for sid in sessions.stored()]
+    return _json({"sessions": [*(_summary(session) for session in sessions.live()), *stored]})
 
 
 async def show_session(request: web.Request) -> web.StreamResponse:

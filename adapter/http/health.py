@@ -1,4 +1,4 @@
-"""``/healthz``: this process serves. ``/readyz``: a turn would reach an engine."""
+"""``/healthz``: this process serves. ``/readyz``: a turn would reach an engine, and be recorded."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ async def alive(request: web.Request) -> web.StreamResponse:
 
 
 async def ready(request: web.Request) -> web.StreamResponse:
-    """503 with the reason while the engine is not ready."""
-    services = request.app[STATE].services
+    """503 with the reason while the engine is not ready or turns cannot be recorded."""
+    services, sessions = request.app[STATE].services, request.app[STATE].sessions
+    if sessions.recorder.failure is not None:
+        return _json({"status": "unavailable", "reason": f"the journal: {sessions.recorder.failure}"}, status=503)
     try:
         await services.engine.check_ready()
     except EngineError as error:

@@ -16,10 +16,12 @@ from adapter.http.failures import ServerFault
 from adapter.logs import event
 from adapter.protocols.base import WireProtocol
 from adapter.protocols.common import dump_json
+from adapter.recorder import ReplyRecord
+from adapter.replies import record_of
 from adapter.reply import LiveReply
 from adapter.sessions import Session
-from adapter.turn import Turn, TurnServices, prepare_turn
-from adapter.types import ChatRequest, Label
+from adapter.turn import Turn, TurnOutcome, TurnServices, prepare_turn
+from adapter.types import ChatRequest, Label, ReplyEvent
 
 logger = logging.getLogger("rollserve.turn")
 
@@ -61,26 +63,43 @@ class ReplyMaker:
         )
         reply.begin(debug_headers(turn), keepalive=frames.keepalive(), render_error=frames.error)
         reply.append(frames.start(int(turn.prompt.ids.size)))
-        async with aclosing(turn.events()) as batches:
+        last = end = b""
+
+        def complete(outcome: TurnOutcome, events: list[ReplyEvent]) -> ReplyRecord | None:
+            nonlocal last, end
+            last, end = frames.events(events), frames.finish(outcome.parsed, outcome.reason, outcome.usage)
+            return self._recorded(reply, last + end)
+
+        async with aclosing(turn.events(complete)) as batches:
             async for batch in batches:
-                outcome = turn.outcome
-                if outcome is None:
-                    reply.append(frames.events(batch))
-                else:
-                    reply.commit(frames.events(batch) + frames.finish(outcome.parsed, outcome.reason, outcome.usage))
+                reply.append(frames.events(batch) if turn.outcome is None else last)
+        reply.commit(end)
 
     async def _whole(self, turn: Turn, reply: LiveReply) -> None:
         reply.begin(debug_headers(turn))
-        async with aclosing(turn.events()) as batches:
+        body = b""
+
+        def complete(outcome: TurnOutcome, events: list[ReplyEvent]) -> ReplyRecord | None:
+            nonlocal body
+            made = self._protocol.reply(outcome.parsed, outcome.reason, turn.ids, self._chat)
+            rendered = self._protocol.render_body(
+                made, reply_id=self.reply_id, model=self.model, usage=outcome.usage, created=self.created
+            )
+            body = dump_json(rendered)
+            return self._recorded(reply, body)
+
+        async with aclosing(turn.events(complete)) as batches:
             async for _ in batches:
                 pass
-        outcome = turn.outcome
-        assert outcome is not None
-        made = self._protocol.reply(outcome.parsed, outcome.reason, turn.ids, self._chat)
-        body = self._protocol.render_body(
-            made, reply_id=self.reply_id, model=self.model, usage=outcome.usage, created=self.created
-        )
-        reply.commit(dump_json(body))
+        reply.commit(body)
+
+    def _recorded(self, reply: LiveReply, end: bytes) -> ReplyRecord | None:
+        """The reply with its ``end`` as it is recorded, if it is; its delivery is then recorded too."""
+        recorder, sid = self._session.recorder, self._session.sid
+        record = record_of(reply, end) if recorder.keeps else None
+        if record is not None:
+            reply.on_delivery = lambda: recorder.delivered(sid, record.number)
+        return record
 
 
 def debug_headers(turn: Turn) -> dict[str, str]:

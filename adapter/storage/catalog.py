@@ -1,4 +1,4 @@
-"""Which frames of a slot's journal belong to which live session, and reading them back.
+"""Which frames of a slot's journal belong to which session, and reading them back: all of a live one's, a finished one's last.
 
 A place is one unsigned integer: the number of the segment in the upper bits, the offset in it in the lower ones. A session that is
 not in memory costs eight bytes a frame.
@@ -24,6 +24,7 @@ class Catalog:
         self.folder = folder
         self.slot = slot
         self._places: dict[str, array[int]] = {}
+        self._finished: dict[str, int] = {}
 
     def __contains__(self, sid: object) -> bool:
         return sid in self._places
@@ -38,13 +39,27 @@ class Catalog:
     def add(self, sid: str, segment: SegmentName, offset: int) -> None:
         self._places.setdefault(sid, array("Q")).append(_place(segment.first, offset))
 
+    def finish(self, sid: str, segment: SegmentName, offset: int) -> None:
+        """The session is over; of its frames the one at ``offset`` is kept."""
+        self._places.pop(sid, None)
+        self._finished[sid] = _place(segment.first, offset)
+
     def forget(self, sid: str) -> None:
         self._places.pop(sid, None)
+        self._finished.pop(sid, None)
 
     def frames(self, sid: str) -> Iterator[Frame]:
         """Every frame of a session. Arrays are views of the file: copy what is to stay. Raises: StorageError."""
+        return self._read(self._places.get(sid, ()))
+
+    def last_frame(self, sid: str) -> Frame | None:
+        """What is kept of a finished session. Raises: StorageError."""
+        place = self._finished.get(sid)
+        return None if place is None else next(self._read([place]))
+
+    def _read(self, places: Iterable[int]) -> Iterator[Frame]:
         files: dict[int, SegmentFile] = {}
-        for place in self._places.get(sid, ()):
+        for place in places:
             number, offset = place >> OFFSET_BITS, place & ((1 << OFFSET_BITS) - 1)
             if number not in files:
                 files[number] = SegmentFile(self.folder / str(self._named(number)))

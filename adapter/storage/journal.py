@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from enum import StrEnum
 from pathlib import Path
 
 from adapter.storage.atomic import sync_folder
@@ -23,17 +22,7 @@ from adapter.storage.errors import StorageError
 from adapter.storage.frames import FILE_HEADER_BYTES, Extent, FileHeader, Frame
 from adapter.storage.segments import SegmentName
 from adapter.storage.syncing import SyncThread
-
-
-class Durability(StrEnum):
-    """What a turn survives once its client has seen its end."""
-
-    NONE = "none"
-    """Nothing: there is no journal."""
-    OS = "os"
-    """The end of the server's process, however it comes."""
-    FSYNC = "fsync"
-    """The end of the machine too."""
+from adapter.types import Durability
 
 
 class JournalFailed(StorageError):

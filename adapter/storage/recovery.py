@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from adapter.storage.catalog import Catalog
 from adapter.storage.frames import Extent, Frame, FrameKind
@@ -21,12 +22,11 @@ from adapter.storage.segments import DamagedSegment, SegmentFile, SegmentName, c
 
 @dataclass(frozen=True, slots=True)
 class FinishedSession:
-    """``body`` is what finish was given, ``answer`` what it answered; ``finished_at`` in Unix seconds."""
+    """``body`` is what finish was given; ``finished_at`` in Unix seconds. The answer is read when it is asked for."""
 
     sid: str
-    body: dict[str, object]
+    body: dict[str, Any]
     finished_at: float
-    answer: bytes
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Recovered:
     """What a slot's journal holds."""
 
     catalog: Catalog
-    """Live sessions."""
+    """Live sessions, and the answers of finished ones."""
     counts: dict[str, int] = field(default_factory=dict)
     """Frames that each of them has had."""
     finished: dict[str, FinishedSession] = field(default_factory=dict)
@@ -93,8 +93,8 @@ def _take(found: Recovered, name: SegmentName, extent: Extent, frame: Frame) -> 
     match frame.kind:
         case FrameKind.FINISH:
             _forget(found, sid)
-            answer = frame.arrays["answer"].tobytes()
-            found.finished[sid] = FinishedSession(sid, frame.header["body"], frame.header["finished_at"], answer)
+            found.catalog.finish(sid, name, extent.start)
+            found.finished[sid] = FinishedSession(sid, frame.header["body"], frame.header["finished_at"])
         case FrameKind.DROP:
             _forget(found, sid)
             found.finished.pop(sid, None)

@@ -55,7 +55,7 @@ async def scripted_server(
         "engine_log": str(engine_log),
         "coalesce_ms": coalesce_ms,
     }
-    config = Config(port=0, tokenizer=tokenizer, **settings)
+    config = Config(port=0, tokenizer=tokenizer, **{"journal": run_dir / "journal", **settings})
     async with (
         running_triton("scripted", run_dir, parameters) as triton,
         adapter_server(config, triton.grpc_address, load_renderer(config, print), ids) as server,

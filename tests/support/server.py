@@ -10,12 +10,15 @@ from dataclasses import dataclass
 import aiohttp
 
 from adapter.config import Config
+from adapter.handles import HandleIds
 from adapter.http.server import listening
 from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
+from adapter.journaling import recording
 from adapter.render.prompt import Renderer
 from adapter.sessions import Sessions
 from adapter.turn import TurnServices
+from adapter.types import Durability
 from engine.types import Engine
 
 
@@ -34,9 +37,19 @@ class TestServer:
 async def serving(
     engine: Engine, renderer: Renderer, config: Config | None = None, ids: ReplyIds | None = None
 ) -> AsyncIterator[TestServer]:
+    """With a journal only where ``config`` names a folder for it."""
     config = dataclasses.replace(config or Config(), port=0)
-    services = TurnServices.build(config, engine, renderer, ids)
-    sessions = Sessions(config, renderer.decode, lambda: services.engine.info.weight_version)
-    state = ServerState(services, sessions)
-    async with listening(state) as url, aiohttp.ClientSession(url) as http:
-        yield TestServer(url, http, state)
+    if config.journal is None:
+        config = dataclasses.replace(config, durability=Durability.NONE)
+    async with recording(config) as recorded:
+        services = TurnServices.build(config, engine, renderer, ids or HandleIds(recorded.handles))
+        sessions = Sessions(
+            config,
+            renderer.decode,
+            lambda: services.engine.info.weight_version,
+            recorded.recorder,
+            recorded.recovered,
+        )
+        state = ServerState(services, sessions)
+        async with listening(state) as url, aiohttp.ClientSession(url) as http:
+            yield TestServer(url, http, state)

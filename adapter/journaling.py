@@ -1,0 +1,112 @@
+"""A server's journal from start to stop: the folder is claimed, the key of handles read or made, what is there recovered.
+
+<journal>/claim          held by the process that uses the folder, so that no other one does
+<journal>/handles.key    32 random bytes; handles that clients hold stay valid as long as it is there
+<journal>/*.journal      see ``adapter.storage.segments``
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from adapter.config import Config
+from adapter.handles import KEY_BYTES, Handles
+from adapter.logs import event
+from adapter.recorder import JournalRecorder, Recorder, Unrecorded
+from adapter.storage.atomic import write_atomically
+from adapter.storage.errors import StorageError
+from adapter.storage.frames import FileHeader
+from adapter.storage.journal import Journal
+from adapter.storage.recovery import Recovered, recover
+from adapter.types import Durability
+
+logger = logging.getLogger("rollserve.journal")
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What a server records with, and what was recorded before."""
+
+    recorder: Recorder
+    recovered: Recovered | None
+    handles: Handles
+
+
+def journal_folder(config: Config) -> Path:
+    """Where the journal is, if there is one."""
+    if config.journal is not None:
+        return config.journal
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "rollserve" / "journal"
+
+
+@asynccontextmanager
+async def recording(config: Config, slot: int = 0) -> AsyncIterator[Recording]:
+    """Recover what the slot's journal holds and record behind it. Raises: StorageError."""
+    if config.durability is Durability.NONE:
+        yield Recording(Unrecorded(), None, Handles())
+        return
+    folder = journal_folder(config)
+    with _claimed(folder, slot):
+        handles = Handles(_key(folder / "handles.key"))
+        found = await asyncio.to_thread(recover, folder, slot)
+        for report in found.reports:
+            event(logger, logging.WARNING, "journal", report=report)
+        event(logger, logging.INFO, "journal_read", folder=str(folder), sessions=len(list(found.catalog)))
+        journal = Journal(
+            folder,
+            FileHeader(slot, found.epoch),
+            found.next_segment,
+            durability=config.durability,
+            segment_bytes=config.journal_segment_bytes,
+        )
+        try:
+            yield Recording(JournalRecorder(journal, found.catalog, found.counts), found, handles)
+        finally:
+            journal.close()
+
+
+@contextmanager
+def _claimed(folder: Path, slot: int) -> Iterator[None]:
+    """Raises: StorageError, if another process has the folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        claim = os.open(folder / f"claim-{slot:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError(f"cannot use {folder} for the journal: {error.strerror or error}; see --journal") from error
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(claim, 0)
+        os.write(claim, f"{os.getpid()}\n".encode())
+        yield
+    except BlockingIOError as error:
+        owner = os.read(claim, 32).decode().strip()
+        raise StorageError(
+            f"{folder} is in use by process {owner or 'unknown'}; give this server a folder of its own with --journal"
+        ) from error
+    finally:
+        os.close(claim)
+
+
+def _key(path: Path) -> bytes:
+    """Raises: StorageError."""
+    try:
+        if not path.exists():
+            key = os.urandom(KEY_BYTES)
+            write_atomically(path, lambda file: file.write(key))
+            path.chmod(0o600)
+        key = path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"cannot read or make {path}: {error.strerror or error}") from error
+    if len(key) != KEY_BYTES:
+        raise StorageError(
+            f"{path} has {len(key)} bytes, not {KEY_BYTES}; handles that clients hold would not be recognised"
+        )
+    return key

@@ -1,0 +1,79 @@
+"""A session out of its frames in a journal: the trajectory as it was, replies that nobody has fetched, and the counters that ids
+and handles come from.
+
+The first frame says how the session was opened. All that runs on from there (feeds, stored responses) begins anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from adapter.recorder import ReplyRecord
+from adapter.replies import ReplyBook
+from adapter.storage.frames import Frame, FrameKind
+from adapter.trajectory import SavedTurn, Trajectory
+from adapter.types import HistoryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a session was opened: the body, and what the server's settings were, which may be others by now."""
+
+    settings: Mapping[str, Any]
+    policy: HistoryPolicy
+    fork_threshold_tokens: int
+    created_at: float
+    """Unix time, seconds."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def read(cls, frame: Frame) -> Terms:
+        """Raises: ValueError, if this is not what opened a session."""
+        if frame.kind != FrameKind.OPEN:
+            raise ValueError("the frame that opened the session is missing")
+        names = [each.name for each in dataclasses.fields(cls)]
+        values = {name: frame.header[name] for name in names}
+        return cls(**{**values, "policy": HistoryPolicy(values["policy"])})
+
+
+@dataclass(slots=True)
+class Restored:
+    """What a session had beside its trajectory."""
+
+    turns_started: int = 0
+    replies: dict[int, ReplyRecord] = field(default_factory=dict)
+    """By number; those that were delivered are left out."""
+    last_reply: int = 0
+
+    def give_back(self, book: ReplyBook) -> None:
+        """Into the book of a session that has had no reply yet."""
+        for record in self.replies.values():
+            book.restore(record)
+        book.counted(self.last_reply)
+
+
+def restore_trajectory(trajectory: Trajectory, frames: Iterator[Frame]) -> Restored:
+    """Fill an empty trajectory from what followed the session's first frame. Raises: TrajectoryDamaged, StorageError."""
+    restored = Restored()
+    trajectory.rebuild(_turns(frames, restored))
+    return restored
+
+
+def _turns(frames: Iterator[Frame], restored: Restored) -> Iterator[tuple[SavedTurn, bool]]:
+    for frame in frames:
+        match frame.kind:
+            case FrameKind.TURN | FrameKind.INTERRUPTED:
+                restored.turns_started = max(restored.turns_started, frame.header["number"] or 0)
+                yield SavedTurn(frame.header, frame.arrays), frame.kind == FrameKind.TURN
+            case FrameKind.DELIVERED:
+                restored.replies.pop(frame.header["number"], None)
+        reply = ReplyRecord.of(frame)
+        if reply is not None:
+            restored.replies[reply.number] = reply
+            restored.last_reply = max(restored.last_reply, reply.number)
