@@ -80,7 +80,8 @@ class ReplyText:
         if self._unclosed is None:
             return self._collect(self._read(text))
         if self._reasoning.settled:
-            return self._collect(self._read(self._unclosed.rest() + text))
+            text, self._unclosed = self._unclosed.rest() + text, None
+            return self._collect(self._read(text))
         events: list[ReplyEvent] = []
         for piece in self._unclosed.cut(text):
             events += self._read(self._unclosed.take(piece, self._reasoning.inside))

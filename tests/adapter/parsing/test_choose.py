@@ -8,24 +8,51 @@ import pytest
 
 from adapter.parsing import ParserChoice, UnknownParser, choose_parsers
 from engine.assets import demo_chat_template
-from tests.support.assets import tokenizer_dir
+from tests.support.assets import template_file, tokenizer_dir
 
 
 def published_template(name: str) -> str:
     return json.loads((tokenizer_dir(name) / "tokenizer_config.json").read_text())["chat_template"]
 
 
-def test_qwen2_5() -> None:
-    assert choose_parsers(published_template("qwen2_5")) == ParserChoice("hermes", "none")
+PUBLISHED = {
+    "qwen2_5": ("hermes", "none"),
+    "qwen3": ("hermes", "think"),
+    "deepseek_v3": ("deepseek_v3", "none"),
+    "llama3_1": ("llama", "none"),
+    "gemma3": ("gemma3", "none"),
+}
 
 
-def test_qwen3() -> None:
-    assert choose_parsers(published_template("qwen3")) == ParserChoice("hermes", "think")
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_templates(name: str) -> None:
+    assert choose_parsers(published_template(name)) == ParserChoice(*PUBLISHED[name])
 
 
-def test_qwen3_coder() -> None:
-    template = "{{- '<tool_call>\\n<function=' + call.name + '>\\n' }}"
-    assert choose_parsers(template) == ParserChoice("xml", "none")
+OWN = {"deepseek_v3_tools": ("deepseek_v3", "none"), "gptoss": ("gpt_oss", "none")}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_templates_of_our_own(name: str) -> None:
+    assert choose_parsers(template_file(name).read_text()) == ParserChoice(*OWN[name])
+
+
+@pytest.mark.parametrize(
+    ("written", "choice"),
+    [
+        ("'<tool_call>\\n<function=' + call.name + '>\\n'", ("xml", "none")),
+        ("'<think>' + '</think>' + '<tool_call>\\n<function='", ("xml", "think")),
+        ("'<tool_call>' + tc.name + '<arg_key>' + k + '</arg_key>' + '<think>'", ("glm45", "think")),
+        ("'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + '</think>'", ("deepseek_v3", "think")),
+        ("'｜DSML｜' + '<｜Assistant｜>' + '<think>'", ("deepseek_v32", "think")),
+        ("'<|tool_calls_section_begin|>' + '<think>'", ("kimi_k2", "think")),
+        ("'<minimax:tool_call>' + '<invoke name=' + '<think>'", ("minimax_m2", "think")),
+        ("'[TOOL_CALLS]' + '[THINK]'", ("mistral", "mistral")),
+        ("'<|tool_call>call:' + name", ("gemma4", "none")),
+    ],
+)
+def test_what_templates_of_other_families_write(written: str, choice: tuple[str, str]) -> None:
+    assert choose_parsers(f"{{{{- {written} }}}}") == ParserChoice(*choice)
 
 
 @pytest.mark.parametrize("template", ["", "{{ messages[0].content }}"])
