@@ -2,9 +2,9 @@
 
     <tool_call><function=NAME><parameter=KEY>VALUE</parameter>...</function></tool_call>
 
-Source: the chat templates of Qwen3-Coder (vLLM, ``examples/tool_chat_template_qwen3coder.jinja``) and of Qwen3.5, which writes calls
-the same way behind ``<think>`` ... ``</think>`` (vLLM, pull request 35687). Numbers, ``True``, ``False`` and ``None`` are as Python
-writes them, objects and arrays are JSON.
+Source: the chat templates of Qwen3-Coder (vLLM, ``examples/tool_chat_template_qwen3coder.jinja``) and of Qwen3.5, which writes
+calls the same way behind ``<think>`` ... ``</think>`` (vLLM, pull request 35687). Numbers, ``True``, ``False`` and ``None`` are as
+Python writes them, objects and arrays are JSON.
 
 White space between the tags is free; one newline at each end of a value belongs to the tags. A value has no quotes: its type comes
 from the tool's schema. A value runs to the first ``</parameter>``; if another parameter or the end of the call comes before, a
