@@ -42,18 +42,14 @@ async def reply_events(request: web.Request) -> web.StreamResponse:
         return reply.error_event(error) or _data(orjson.dumps(control_error(error)))
 
     with reply.observer(start) as reader:
-        connection, complete = await _follow(request, reader, lost)
-        if complete and reply.error is not None:
-            connection.cut()
-        return connection.response
+        return await _follow(request, reader, lost, failed=lambda: reply.error is not None)
 
 
 async def session_events(request: web.Request) -> web.StreamResponse:
     """``GET /v1/sessions/SID/events``: ends when the session is finished or dropped."""
     session = request.app[STATE].sessions.find(request.match_info["sid"])
     with session.feed.follow(last_event_id(request)) as reader:
-        connection, _ = await _follow(request, reader, lambda error: _data(dump_json(failed_response(error))))
-        return connection.response
+        return await _follow(request, reader, lambda error: _data(dump_json(failed_response(error))))
 
 
 def last_event_id(request: web.Request) -> int | None:
@@ -64,9 +60,12 @@ def last_event_id(request: web.Request) -> int | None:
 
 
 async def _follow(
-    request: web.Request, reader: Reader, lost: Callable[[AdapterError], bytes]
-) -> tuple[Connection, bool]:
-    """Write numbered events until their end; False if the reader fell out of what is kept."""
+    request: web.Request,
+    reader: Reader,
+    lost: Callable[[AdapterError], bytes],
+    failed: Callable[[], bool] = lambda: False,
+) -> web.StreamResponse:
+    """Write numbered events until their end. One that ``failed``, or that the reader fell out of, does not look complete."""
     async with Connection(request, request.app[STATE].services.config, {}, reader.wake) as connection:
         await connection.write(COMMENT)  # the headers leave with the first byte
         try:
@@ -74,8 +73,12 @@ async def _follow(
         except EventsLost as fallen:
             await connection.write(lost(Gone(f"{fallen}: this reader was too slow")))
             connection.cut()
-            return connection, False
-        return connection, True
+            return connection.response
+        if failed():
+            connection.cut()
+        else:
+            await connection.end()
+        return connection.response
 
 
 async def _write_events(connection: Connection, reader: Reader) -> None:
