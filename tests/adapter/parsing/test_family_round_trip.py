@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -80,11 +81,31 @@ def read(
     return pipeline.output()
 
 
+@dataclass(frozen=True)
+class Model:
+    """A template, and the vocabulary that its family has."""
+
+    ends: tuple[str, ...]
+    """Tokens that end a reply."""
+    tokenizer: str = ""
+    """By default the template's name."""
+    most: int = 3
+    """Calls that the template takes in one message."""
+    has_text: bool = True
+    """Whether it takes text beside calls."""
+    has_reasoning: bool = False
+    calls: st.SearchStrategy[list[Call]] = field(default_factory=lambda: calls_with(OBJECTS))
+
+
+QWEN_ENDS = ("<|im_end|>",)
 MODELS = {
-    # which calls the template takes in one message, whether beside text and reasoning, and what ends a reply
-    "gptoss": (3, True, ("<|return|>", "<|call|>")),
-    "llama3_2": (1, False, ("<|eot_id|>",)),
-    "mistral_nemo": (3, False, ("</s>",)),
+    "gptoss": Model(("<|return|>", "<|call|>"), has_reasoning=True),
+    "llama3_2": Model(("<|eot_id|>",), most=1, has_text=False),
+    "mistral_nemo": Model(("</s>",), has_text=False),
+    "qwen2_5": Model(QWEN_ENDS),
+    "qwen3": Model(QWEN_ENDS, has_reasoning=True),
+    "qwen3_coder": Model(QWEN_ENDS, tokenizer="qwen3", calls=FORMS["xml"].calls),
+    "deepseek_v3_tools": Model(("<｜end▁of▁sentence｜>",), tokenizer="deepseek_v3"),
 }
 
 
@@ -92,21 +113,36 @@ MODELS = {
 @settings(max_examples=EXAMPLES_EACH)
 @given(data=st.data())
 def test_calls_come_back(model: str, data: st.DataObject, tokenizers: Callable[[str], Tokenizer]) -> None:
-    most, has_text, end_tokens = MODELS[model]
-    calls = data.draw(calls_with(OBJECTS))[:most]
-    text, reasoning = data.draw(st.sampled_from(["", "Look."])), data.draw(st.sampled_from(["", "Hm.\nSo."]))
-    text, reasoning = (text, reasoning) if has_text else ("", "")
+    about = MODELS[model]
+    tokenizer = tokenizers(about.tokenizer or model)
+    calls = [(name, as_encoded(tokenizer, value)) for name, value in data.draw(about.calls)[: about.most]]
+    text = data.draw(st.sampled_from(["", "Look."])) if about.has_text else ""
+    reasoning = data.draw(st.sampled_from(["", "Hm.\nSo."])) if about.has_reasoning else ""
     chat = chat_template(model)
     history: list[Message] = [{"role": "user", "content": "hi"}]
     prompt = chat.render(history, TOOLS, {})
     whole = chat.render([*history, assistant(calls, text, reasoning)], TOOLS, {}, add_generation_prompt=False)
     prompt = prompt if whole.startswith(prompt) else chat.render(history, TOOLS, {}, add_generation_prompt=False)
     assert whole.startswith(prompt)
-    parsers = choose_parsers(chat.source)
-    output = read(tokenizers(model), parsers, prompt[-PROMPT_TAIL:], whole.removeprefix(prompt), end_tokens)
+    reply = whole.removeprefix(prompt).removesuffix("\n")
+    output = read(tokenizer, choose_parsers(chat.source), prompt[-PROMPT_TAIL:], reply, about.ends)
     assert output == ParsedModelOutput(
         reasoning=reasoning, text=text, tool_uses=tuple(ToolUse(*call) for call in calls), ill_formed=False
     )
+
+
+def as_encoded(tokenizer: Tokenizer, value: Any) -> Any:
+    """``value`` as it is in this vocabulary: Qwen's changes text to its canonical composition."""
+    normalizer = tokenizer.normalizer
+    match value:
+        case str():
+            return normalizer.normalize_str(value) if normalizer is not None else value
+        case dict():
+            return {as_encoded(tokenizer, key): as_encoded(tokenizer, item) for key, item in value.items()}
+        case list():
+            return [as_encoded(tokenizer, item) for item in value]
+        case _:
+            return value
 
 
 @pytest.fixture(scope="session")
