@@ -42,9 +42,10 @@ async def test_the_seeds_request_gives_the_seeds_seven_events(serve, encode) -> 
             assert await response.read() == SEED.read_bytes()
 
 
-async def test_the_server_puts_what_was_said_before_the_new_input(serve, encode, qwen) -> None:
+@pytest.mark.parametrize("policy", ["keep", "template"])
+async def test_the_server_puts_what_was_said_before_the_new_input(serve, encode, qwen, policy) -> None:
     engine = FakeEngine([Answer([[*encode("one"), END]]), Answer([[*encode("two"), END]])])
-    async with serve(engine) as server:
+    async with serve(engine, history_policy=policy) as server:
         await ask(server, said("first", session_id="s", user_id="u", channel="console"))
         await ask(server, said("second", session_id="s"))
         first, second = prompts(engine, qwen)
@@ -185,3 +186,31 @@ async def test_the_same_input_after_a_reply_is_a_new_turn(serve, encode) -> None
         assert b"one" in await ask(server, said("go on"))
         assert b"two" in await ask(server, said("go on"))
         assert server.state.sessions.find("default").trajectory.turn_count == 2
+
+
+async def test_the_conversation_is_there_after_a_restart_and_goes_on(serve, encode, qwen, tmp_path) -> None:
+    first, second = FakeEngine([Answer([[*encode("one"), END]])]), FakeEngine([Answer([[*encode("two"), END]])])
+    async with serve(first, journal=tmp_path) as server:
+        await ask(server, said("first", session_id="s"))
+    async with serve(second, journal=tmp_path) as server:
+        async with server.http.get("/v1/sessions/s/history") as response:
+            saved = (await response.json())["messages"]
+        assert [(message["content"], message.get("turn_index")) for message in saved] == [("first", None), ("one", 1)]
+        await ask(server, said("second", session_id="s"))
+    assert prompts(second, qwen)[0].startswith(f"{prompts(first, qwen)[0]}one<|im_end|>")
+
+
+async def test_a_reply_that_no_page_took_is_given_after_a_restart(serve, encode, tmp_path) -> None:
+    answer = Answer([encode("你"), encode("好"), [*encode("！"), END]])
+    async with serve(FakeEngine([answer]), tool_parser="xml", journal=tmp_path) as server:
+        async with aiohttp.ClientSession(server.url) as page:
+            answer.hold, answer.hold_before = asyncio.Event(), 1
+            (await page.post(CHAT, json=said("你好", session_id="s"))).close()
+        session = server.state.sessions.find("s")
+        await until(lambda: not session.replies.running()[0].events.held)
+        answer.hold.set()
+        await until(lambda: not session.replies.running())
+    async with serve(FakeEngine(), journal=tmp_path) as server:
+        reconnect = {"session_id": "s", "reconnect": True}
+        assert await ask(server, reconnect) == SEED.read_bytes()
+        assert await ask(server, reconnect) == b""
