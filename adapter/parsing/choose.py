@@ -22,10 +22,8 @@ _TOOL_SIGNS = (
     ("[TOOL_CALLS]", "mistral"),
     ("<function=", "xml"),
     ("<tool_call>", "hermes"),
-    (
-        "<|im_middle|>",
-        "kimi_k2",
-    ),  # from here on it is how turns are written: templates of these models may leave calls out
+    # How turns are written, from here on: templates of these models may leave calls out.
+    ("<|im_middle|>", "kimi_k2"),
     ("<start_of_turn>", "gemma3"),
     ("<|python_tag|>", "llama"),
     ("<|start_header_id|>", "llama"),

@@ -57,13 +57,18 @@ class MistralCalls(MarkedParser):
         if self._object is not None:
             events += self._object.finish()
             self._leave_object(self._object, events)
-        elif self._call is not None and self._call.started:
+        elif self._call is not None and (self._call.started or self._call.is_broken):
             events += self._call.end()
             self.ill_formed = self.ill_formed or self._call.ill_formed
-        elif self._step in (self._opened, self._named, self._id, self._arguments):
+        elif self._step not in (self._text, self._skip, self._behind) and self._may_be_text:
             self._refuse(events)
         self._call = None
         self._pending.clear()
+
+    @property
+    def _may_be_text(self) -> bool:
+        """No call has come since the marker."""
+        return self._pending[:1] == [self._markers.look(CALLS)]
 
     # A step takes one piece.
 
@@ -165,7 +170,7 @@ class MistralCalls(MarkedParser):
             self._step = self._behind
 
     def _end_list(self, events: list[ReplyEvent]) -> None:
-        if self._pending and self._pending[0] == self._markers.look(CALLS):
+        if self._may_be_text:
             self._pending.append("]")
             self._refuse(events)
         else:

@@ -81,6 +81,11 @@ class JsonCall:
         return self._call.started
 
     @property
+    def is_broken(self) -> bool:
+        """The arguments are no JSON object, nor the beginning of one."""
+        return self._broken
+
+    @property
     def in_string(self) -> bool:
         """The next character belongs to a string of the arguments."""
         return self._begun and not (self._broken or self._call.ended) and self._scanner.in_string

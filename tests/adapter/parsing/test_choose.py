@@ -20,7 +20,9 @@ PUBLISHED = {
     "qwen3": ("hermes", "think"),
     "deepseek_v3": ("deepseek_v3", "none"),
     "llama3_1": ("llama", "none"),
+    "llama3_2": ("llama", "none"),
     "gemma3": ("gemma3", "none"),
+    "mistral_nemo": ("mistral", "none"),
 }
 
 
@@ -49,6 +51,9 @@ def test_templates_of_our_own(name: str) -> None:
         ("'<minimax:tool_call>' + '<invoke name=' + '<think>'", ("minimax_m2", "think")),
         ("'[TOOL_CALLS]' + '[THINK]'", ("mistral", "mistral")),
         ("'<|tool_call>call:' + name", ("gemma4", "none")),
+        ("'<start_of_turn>model\\n' + '<start_function_call>call:'", ("function_gemma", "none")),
+        ("'<|im_assistant|>assistant<|im_middle|>'", ("kimi_k2", "none")),
+        ("'<|header_start|>assistant<|header_end|>'", ("llama", "none")),
     ],
 )
 def test_what_templates_of_other_families_write(written: str, choice: tuple[str, str]) -> None:
