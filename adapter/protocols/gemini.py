@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from adapter.errors import AdapterError
 from adapter.ids import IdSource
 from adapter.protocols import gemini_reply
+from adapter.protocols.base import Choice
 from adapter.protocols.common import manager_message, neutral_finish_reason
 from adapter.protocols.gemini_reply import ThoughtDisplay
 from adapter.protocols.gemini_request import parse_generate_request
@@ -17,7 +18,10 @@ from engine.types import FinishReason
 
 
 class Gemini:
-    """``base.WireProtocol`` for the Gemini API; a stream is server-sent events. ``Reply.wire`` is ``(parts, finishReason)``."""
+    """``base.WireProtocol`` and ``base.ManyChoices`` for the Gemini API; a stream is server-sent events.
+
+    ``Reply.wire`` is ``(parts, finishReason)``.
+    """
 
     name = "gemini"
 
@@ -40,9 +44,17 @@ class Gemini:
         )
 
     def render_body(self, reply: Reply, *, reply_id: str, model: str, usage: Usage, created: int) -> dict[str, Any]:
-        parts, finish_reason = reply.wire
+        return self.render_choices([Choice(reply)], reply_id=reply_id, model=model, usage=usage, created=created)
+
+    def render_choices(
+        self, choices: Sequence[Choice], *, reply_id: str, model: str, usage: Usage, created: int
+    ) -> dict[str, Any]:
+        candidates = []
+        for index, choice in enumerate(choices):
+            parts, finish_reason = choice.reply.wire
+            candidates.append(gemini_reply.candidate(index, parts, finish_reason, choice.tokens))
         return {
-            "candidates": [gemini_reply.candidate(parts, finish_reason)],
+            "candidates": candidates,
             "usageMetadata": gemini_reply.usage_body(usage),
             "modelVersion": model,
             "responseId": reply_id,
@@ -52,7 +64,12 @@ class Gemini:
         return gemini_reply.new_response_id(ids)
 
     def stream(self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int) -> GeminiStream:
-        return GeminiStream(reply_id=reply_id, model=model, ids=ids, display=_display(request))
+        return self.choice_stream(request, index=0, reply_id=reply_id, model=model, ids=ids, created=created)
+
+    def choice_stream(
+        self, request: ChatRequest, *, index: int, reply_id: str, model: str, ids: IdSource, created: int
+    ) -> GeminiStream:
+        return GeminiStream(index=index, reply_id=reply_id, model=model, ids=ids, display=_display(request))
 
     def render_error(self, error: AdapterError) -> dict[str, Any]:
         return gemini_reply.error_body(error)
@@ -63,10 +80,10 @@ class GeminiArray(Gemini):
 
     name = "gemini_array"
 
-    def stream(
-        self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int
+    def choice_stream(
+        self, request: ChatRequest, *, index: int, reply_id: str, model: str, ids: IdSource, created: int
     ) -> GeminiArrayStream:
-        return GeminiArrayStream(reply_id=reply_id, model=model, ids=ids, display=_display(request))
+        return GeminiArrayStream(index=index, reply_id=reply_id, model=model, ids=ids, display=_display(request))
 
 
 def _display(request: ChatRequest | None) -> ThoughtDisplay:

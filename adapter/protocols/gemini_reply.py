@@ -6,14 +6,14 @@ replay the signature with what they keep. A reply that is all thought, or empty,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from adapter.errors import AdapterError, PromptTooLong
 from adapter.ids import IdSource
 from adapter.protocols.common import error_message, neutral_finish_reason
-from adapter.types import ParsedModelOutput, Usage
+from adapter.types import ParsedModelOutput, TokenLogProb, Usage
 from engine.types import FinishReason
 
 _STATUSES: Mapping[int, str] = {
@@ -79,9 +79,26 @@ def reply_parts(parsed: ParsedModelOutput, ids: IdSource, display: ThoughtDispla
     return [*thoughts, first | {"thoughtSignature": signature}, *others]
 
 
-def candidate(parts: list[dict[str, Any]], finish_reason: str | None = None) -> dict[str, Any]:
-    made: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": 0}
-    return made if finish_reason is None else made | {"finishReason": finish_reason}
+def candidate(
+    index: int,
+    parts: list[dict[str, Any]],
+    finish_reason: str | None = None,
+    tokens: Sequence[TokenLogProb] | None = None,
+) -> dict[str, Any]:
+    """``tokens`` are those whose log probs the client wants to see."""
+    made: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": index}
+    if finish_reason is not None:
+        made["finishReason"] = finish_reason
+    return made if not tokens else made | {"logprobsResult": log_probs_body(tokens)}
+
+
+def log_probs_body(tokens: Sequence[TokenLogProb]) -> dict[str, Any]:
+    """Every token that was sampled, those of thoughts, calls and the end included. The engine tells no alternatives."""
+    return {
+        "chosenCandidates": [
+            {"token": token.text.decode(errors="replace"), "logProbability": token.log_prob} for token in tokens
+        ]
+    }
 
 
 def finish_reason(parsed: ParsedModelOutput, reason: FinishReason) -> str:

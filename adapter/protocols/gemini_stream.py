@@ -23,38 +23,52 @@ from adapter.ids import IdSource
 from adapter.protocols import gemini_reply
 from adapter.protocols.common import dump_json
 from adapter.protocols.gemini_reply import ThoughtDisplay
-from adapter.types import ParsedModelOutput, ReasoningDelta, ReplyEvent, TextDelta, ToolCallEnd, Usage
+from adapter.types import (
+    ParsedModelOutput,
+    ReasoningDelta,
+    ReplyEvent,
+    TextDelta,
+    TokenLogProb,
+    ToolCallEnd,
+    Usage,
+)
 from engine.types import FinishReason
 
 
 class GeminiStream:
-    """One streamed reply (``base.ReplyStream``) as server-sent events."""
+    """One streamed candidate (``base.ChoiceStream``), or a reply that is one (``base.ReplyStream``), as server-sent events."""
 
-    def __init__(self, *, reply_id: str, model: str, ids: IdSource, display: ThoughtDisplay) -> None:
+    def __init__(self, *, index: int = 0, reply_id: str, model: str, ids: IdSource, display: ThoughtDisplay) -> None:
+        self._index = index
         self._about = {"modelVersion": model, "responseId": reply_id}
-        # One part, of which the text is still to come: all but a few chunks of a reply are so.
-        opened, closed = orjson.dumps(self._chunk_of([{"text": ""}])).split(b'""', 1)
-        self._text_head, self._text_tail = opened, closed
         self._ids = ids
         self._shows_thoughts = display is ThoughtDisplay.SHOWN
         self._is_signed = False
+        self._tokens: list[TokenLogProb] = []
+        # All but a few chunks of a reply are one text: what stands around it is put together once.
+        self._text_head, self._text_tail = orjson.dumps(self._chunk(gemini_reply.text_part(""))).split(b'""', 1)
 
     def start(self, input_tokens: int) -> bytes:
-        chunk = self._chunk_of([gemini_reply.text_part("")])
-        return self._frame(dump_json(chunk | {"usageMetadata": gemini_reply.usage_body(Usage(input_tokens, 0))}))
+        return self._frame(dump_json(self._chunk(gemini_reply.text_part(""), usage=Usage(input_tokens, 0))))
 
     def events(self, events: Sequence[ReplyEvent]) -> bytes:
         return b"".join([self._event(event) for event in events])
 
     def keepalive(self) -> bytes:
-        return self._text("", "")
+        return self._text("", thought=False)
+
+    def add_tokens(self, tokens: Sequence[TokenLogProb]) -> None:
+        self._tokens += tokens
 
     def finish(self, parsed: ParsedModelOutput, reason: FinishReason, usage: Usage) -> bytes:
-        last = gemini_reply.candidate(
-            [gemini_reply.text_part("") | self._signature()], gemini_reply.finish_reason(parsed, reason)
-        )
-        chunk = {"candidates": [last], "usageMetadata": gemini_reply.usage_body(usage), **self._about}
-        return self._frame(dump_json(chunk))
+        return self._last(parsed, reason, usage)
+
+    def end_choice(self, parsed: ParsedModelOutput, reason: FinishReason) -> bytes:
+        return self._last(parsed, reason, None)
+
+    def end(self, usage: Usage) -> bytes:
+        """The usage, which is known once all candidates have ended."""
+        return self._frame(dump_json(self._chunk(gemini_reply.text_part(""), usage=usage)))
 
     def error(self, error: AdapterError) -> bytes:
         return orjson.dumps(gemini_reply.error_body(error)) + b"\n\n"
@@ -64,9 +78,9 @@ class GeminiStream:
             case TextDelta(text) if text and not self._is_signed:
                 return self._part(gemini_reply.text_part(text) | self._signature())
             case TextDelta(text):
-                return self._text(text, "") if text else b""
+                return self._text(text, thought=False) if text else b""
             case ReasoningDelta(text):
-                return self._text(text, ',"thought":true') if text and self._shows_thoughts else b""
+                return self._text(text, thought=True) if text and self._shows_thoughts else b""
             case ToolCallEnd(use):
                 signature = self._signature()
                 call_id = gemini_reply.new_call_id(self._ids)
@@ -81,15 +95,29 @@ class GeminiStream:
         self._is_signed = True
         return {"thoughtSignature": gemini_reply.new_signature(self._ids)}
 
-    def _chunk_of(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
-        return {"candidates": [gemini_reply.candidate(parts)], **self._about}
+    def _last(self, parsed: ParsedModelOutput, reason: FinishReason, usage: Usage | None) -> bytes:
+        """The candidate's last chunk."""
+        why = gemini_reply.finish_reason(parsed, reason)
+        return self._frame(dump_json(self._chunk(gemini_reply.text_part("") | self._signature(), why, usage)))
+
+    def _text(self, text: str, *, thought: bool) -> bytes:
+        if self._tokens:
+            return self._part(gemini_reply.thought_part(text) if thought else gemini_reply.text_part(text))
+        more = b',"thought":true' if thought else b""
+        return self._frame(self._text_head + orjson.dumps(text) + more + self._text_tail)
 
     def _part(self, part: dict[str, Any]) -> bytes:
-        return self._frame(dump_json(self._chunk_of([part])))
+        return self._frame(dump_json(self._chunk(part)))
 
-    def _text(self, text: str, more: str) -> bytes:
-        """A chunk with one text; ``more`` are further members of the part, as JSON."""
-        return self._frame(self._text_head + orjson.dumps(text) + more.encode() + self._text_tail)
+    def _chunk(
+        self, part: dict[str, Any], finish_reason: str | None = None, usage: Usage | None = None
+    ) -> dict[str, Any]:
+        """One part, and the tokens that have not been reported yet."""
+        tokens, self._tokens = self._tokens, []
+        chunk: dict[str, Any] = {"candidates": [gemini_reply.candidate(self._index, [part], finish_reason, tokens)]}
+        if usage is not None:
+            chunk["usageMetadata"] = gemini_reply.usage_body(usage)
+        return chunk | self._about
 
     def _frame(self, chunk: bytes) -> bytes:
         return b"data: " + chunk + b"\n\n"
@@ -99,13 +127,17 @@ class GeminiArrayStream(GeminiStream):
     """The same chunks as one JSON array, which only a complete reply closes."""
 
     def start(self, input_tokens: int) -> bytes:
-        return b"[" + super().start(input_tokens).removeprefix(b",")
+        first = super().start(input_tokens)
+        return first if self._index else b"[" + first.removeprefix(b",")
 
     def keepalive(self) -> bytes:
         return b"\n\n"
 
     def finish(self, parsed: ParsedModelOutput, reason: FinishReason, usage: Usage) -> bytes:
         return super().finish(parsed, reason, usage) + b"]\n\n"
+
+    def end(self, usage: Usage) -> bytes:
+        return super().end(usage) + b"]\n\n"
 
     def error(self, error: AdapterError) -> bytes:
         return b"," + super().error(error)

@@ -168,7 +168,7 @@ def tokens_of(case: Case) -> list[TokenLogProb]:
     return made
 
 
-def whole_choices(protocol: OpenAIChat) -> bytes:
+def whole_choices(protocol: OpenAIChat | Gemini) -> bytes:
     """``CHOICES`` as one body, with log probs."""
     ids = NumberedIds()
     reply_id = protocol.new_reply_id(ids)
@@ -180,7 +180,7 @@ def whole_choices(protocol: OpenAIChat) -> bytes:
     return orjson.dumps(body)
 
 
-def streamed_choices(protocol: OpenAIChat) -> bytes:
+def streamed_choices(protocol: OpenAIChat | Gemini) -> bytes:
     """``CHOICES`` as one stream, a batch of each in turn, with log probs."""
     ids = NumberedIds()
     reply_id = protocol.new_reply_id(ids)

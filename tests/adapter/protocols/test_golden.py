@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from adapter.protocols.anthropic import AnthropicMessages
 from adapter.protocols.base import ManyChoices
+from adapter.protocols.gemini import Gemini
 from adapter.protocols.openai_chat import OpenAIChat
 from adapter.types import ParsedModelOutput, ToolUse, Usage
 from engine.types import FinishReason
@@ -39,11 +42,29 @@ def test_streamed_reply_is_the_golden_stream(protocol: str, case: str) -> None:
     assert streamed(PROTOCOLS[protocol], CASES[case]) == golden
 
 
-def test_several_choices_are_the_golden_wire() -> None:
-    chat = OpenAIChat()
-    golden = GOLDEN / "openai_chat"
-    assert whole_choices(chat) + b"\n" == (golden / "choices.json").read_bytes()
-    assert streamed_choices(chat) == (golden / "choices.sse").read_bytes()
+@pytest.mark.parametrize("protocol", [OpenAIChat(), Gemini()], ids=lambda protocol: protocol.name)
+def test_several_choices_are_the_golden_wire(protocol: OpenAIChat | Gemini) -> None:
+    golden = GOLDEN / protocol.name
+    assert whole_choices(protocol) + b"\n" == (golden / "choices.json").read_bytes()
+    assert streamed_choices(protocol) == (golden / "choices.sse").read_bytes()
+
+
+def test_streamed_candidates_add_up_to_the_whole_body() -> None:
+    chunks = data_objects(streamed_choices(Gemini()))
+    body = json.loads(whole_choices(Gemini()))
+    assert [chunk for chunk in chunks if "usageMetadata" in chunk][-1] is chunks[-1]
+    assert chunks[-1]["usageMetadata"] == body["usageMetadata"]
+    for index, whole_candidate in enumerate(body["candidates"]):
+        mine = [each for chunk in chunks for each in chunk["candidates"] if each["index"] == index]
+        parts = [part for each in mine for part in each["content"]["parts"]]
+        expected = whole_candidate["content"]["parts"]
+        assert [part["functionCall"]["args"] for part in parts if "functionCall" in part] == [
+            part["functionCall"]["args"] for part in expected if "functionCall" in part
+        ]
+        assert "".join(part.get("text", "") for part in parts) == "".join(part.get("text", "") for part in expected)
+        assert [each["finishReason"] for each in mine if "finishReason" in each] == [whole_candidate["finishReason"]]
+        chosen = [token for each in mine for token in each.get("logprobsResult", {}).get("chosenCandidates", [])]
+        assert chosen == whole_candidate["logprobsResult"]["chosenCandidates"]
 
 
 def test_the_sdk_folds_streamed_choices_to_the_whole_body() -> None:

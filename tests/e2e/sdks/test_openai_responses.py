@@ -96,7 +96,6 @@ async def test_a_stored_response_is_read_again_from_any_event(server: ScriptedSe
 
 async def test_limits(server: ScriptedServer) -> None:
     async with client_of(server.url, "limit-r") as client:
-        # 16 is the API's least, which the script's reply does not reach.
         reply = await client.responses.create(model="m", input="cut me", max_output_tokens=4)
         assert (reply.status, reply.incomplete_details.reason) == ("incomplete", "max_output_tokens")
         assert reply.usage.output_tokens == 4
