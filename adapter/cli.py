@@ -208,12 +208,13 @@ def check_engine(triton: str, as_json: bool) -> None:
     findings: list[Finding] = []
     info = _run(probe(triton, report=findings.append))
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(info)))
+        click.echo(json.dumps({**dataclasses.asdict(info), "guides": sorted(info.guides)}))
         return
     table = Table(title=f"{triton} is fit to be served from", show_header=False)
     for finding in findings:
         table.add_row(finding.subject, finding.detail)
     table.add_row("weight version", str(info.weight_version))
+    table.add_row("guided decoding", ", ".join(sorted(info.guides)) or "none")
     Console().print(table)
 
 
