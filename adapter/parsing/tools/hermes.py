@@ -17,8 +17,8 @@ What happens to a malformed call (``ill_formed`` is set in each case):
 - a number that a double cannot hold: null in its place;
 - no name, or cut off before its arguments: visible text, as it came.
 
-Tolerated, since the meaning is plain: any order of members, further members, no ``arguments`` or null (``{}``), a missing
-``</tool_call>``. Closing brackets too many are dropped (``ill_formed``).
+Tolerated, since the meaning is plain: any order of members, further members, ``parameters`` for ``arguments``, none of them or null
+(``{}``), a missing ``</tool_call>``. Closing brackets too many are dropped (``ill_formed``).
 """
 
 from __future__ import annotations

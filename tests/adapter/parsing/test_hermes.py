@@ -52,6 +52,7 @@ B = ("unheard_of", {"x": [1, {"y": None}], "z": "终"})
             '<tool_call>{"id": [7], "arguments": {"path": "a.txt"}, "x": {}, "name": "read_file"}</tool_call>',
             output("", A),
         ),
+        ('<tool_call>{"name": "read_file", "parameters": {"path": "a.txt"}}</tool_call>', output("", A)),
         ('<tool_call>{"na\\u006de": "read\\u005ffile", "arguments": {"path": "a.txt"}}</tool_call>', output("", A)),
         (call("read_file", json.dumps({"path": "a.txt"})), output("", A)),
         (call(*A).removesuffix("</tool_call>"), output("", A)),
