@@ -5,6 +5,9 @@ POST models/NAME:streamGenerateContent    ``?alt=sse``: server-sent events; with
 POST models/NAME:countTokens
 GET  models, models/NAME                  the same as of the other protocols: ``http.models``
 
+A stream that failed is not cut off behind its error, as other protocols' are: @google/genai gives up what it has read but not yet
+handed on when a connection breaks, the error included. The bare error is what no complete reply ends with.
+
 The model's name and whether to stream stand in the path; they are put into the body for the protocol to read.
 """
 
@@ -18,17 +21,17 @@ from adapter.errors import BadRequest
 from adapter.http import models, turns
 from adapter.http.failures import Handler
 from adapter.http.state import PROTOCOL
+from adapter.http.stream import StreamStyle
 from adapter.protocols.gemini import Gemini, GeminiArray
 
 VERSIONS = ("v1beta", "v1")
-_JSON = "application/json"
 
 
 def add_routes(router: web.UrlDispatcher, prefix: str) -> None:
     """``prefix`` is empty, or ``/s/{sid}``."""
     sse, array = Gemini(), GeminiArray()
-    streamed_sse = turns.turn_handler(sse, _amend_streamed)
-    streamed_array = turns.turn_handler(array, _amend_streamed, media_type=_JSON)
+    streamed_sse = turns.turn_handler(sse, _amend_streamed, StreamStyle(cut_after_error=False))
+    streamed_array = turns.turn_handler(array, _amend_streamed, StreamStyle("application/json", cut_after_error=False))
 
     async def stream(request: web.Request) -> web.StreamResponse:
         request[PROTOCOL] = sse

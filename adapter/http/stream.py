@@ -6,7 +6,7 @@ too: it takes 5 to 15 ms on a busy two-core machine with a real Triton, the firs
 more. A cold engine's first token takes longer than that wait, and finds the headers and the first event gone ahead of it.
 
 **Afterwards** an error is the last event, and the connection is cut without the end of the chunked encoding: nothing of a failed
-reply looks complete. After ``keepalive_s`` of silence, counted from the last byte written, the protocol's sign of life is written.
+reply looks complete (``StreamStyle`` has the exception). After ``keepalive_s`` of silence, counted from the last byte written, the protocol's sign of life is written.
 
 **Slow readers.** A write waits while the socket's buffer is full, and holds up nobody else. A reader that takes no byte for
 ``stalled_reader_s`` while there are some is cut: what it has not taken is kept for it, and that must end some time.
@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Self
 
 from aiohttp import web
@@ -31,6 +32,18 @@ from adapter.reply import LiveReply, ReplyState
 logger = logging.getLogger("rollserve.http")
 
 EVENT_STREAM = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStyle:
+    """How a protocol streams."""
+
+    media_type: str = EVENT_STREAM
+    cut_after_error: bool = True
+    """False for protocols whose error itself is what no complete reply ends with, and whose clients lose it to the cut."""
+
+
+SERVER_SENT_EVENTS = StreamStyle()
 
 WRITE_BYTES = 256 * 1024
 """About what one write takes at most: a slow reader gets fewer, larger writes, but none that doubles the memory of its reply."""
@@ -149,31 +162,31 @@ class EventStream:
         reply: LiveReply,
         reader: Reader,
         config: Config,
-        media_type: str = EVENT_STREAM,
+        style: StreamStyle = SERVER_SENT_EVENTS,
     ) -> None:
         self._request = request
         self._reply = reply
         self._reader = reader
         self._config = config
-        self._media_type = media_type
+        self._style = style
 
     async def run(self) -> web.StreamResponse:
         """Raises: AdapterError, as long as no headers were sent."""
         await self._until_worth_headers()
         reply = self._reply
-        headers = reply_headers(reply) | {"Content-Type": self._media_type}
+        headers = reply_headers(reply) | {"Content-Type": self._style.media_type}
         async with Connection(self._request, self._config, headers, self._reader.wake) as connection:
             try:
                 await self._follow(connection)
             except EventsLost as lost:
                 await connection.write(reply.error_event(Gone(str(lost))))
-                connection.cut()
+                await self._break_off(connection)
                 return connection.response
             if reply.error is None:
                 reply.delivered()
                 await connection.end()
             else:
-                self._fail(connection, reply.error)
+                await self._fail(connection, reply.error)
             return connection.response
 
     async def _until_worth_headers(self) -> None:
@@ -197,8 +210,15 @@ class EventStream:
             elif not await reader.more() and connection.silent:
                 await connection.write(self._reply.keepalive)
 
-    def _fail(self, connection: Connection, error: AdapterError) -> None:
+    async def _fail(self, connection: Connection, error: AdapterError) -> None:
         event(
             logger, logging.WARNING, "stream_failed", path=self._request.path, status=error.status, message=str(error)
         )
-        connection.cut()
+        await self._break_off(connection)
+
+    async def _break_off(self, connection: Connection) -> None:
+        """The error was the last event."""
+        if self._style.cut_after_error:
+            connection.cut()
+        else:
+            await connection.end()

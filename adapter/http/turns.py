@@ -15,7 +15,7 @@ from adapter.http.failures import Handler
 from adapter.http.making import ReplyMaker
 from adapter.http.session_name import known_session, session_of
 from adapter.http.state import PROTOCOL, STATE
-from adapter.http.stream import EVENT_STREAM, EventStream, write_whole
+from adapter.http.stream import SERVER_SENT_EVENTS, EventStream, StreamStyle, write_whole
 from adapter.labels import label_request
 from adapter.protocols.base import WireProtocol
 from adapter.reply import LiveReply
@@ -31,13 +31,13 @@ def _as_it_is(request: web.Request, body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def turn_handler(protocol: WireProtocol, amend: Amend = _as_it_is, media_type: str = EVENT_STREAM) -> Handler:
-    """The route on which ``protocol`` asks for a reply. ``media_type`` is what it streams."""
+def turn_handler(protocol: WireProtocol, amend: Amend = _as_it_is, style: StreamStyle = SERVER_SENT_EVENTS) -> Handler:
+    """The route on which ``protocol`` asks for a reply."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         request[PROTOCOL] = protocol
         asked = ask(request, protocol, amend(request, await read_json_object(request)))
-        return await answer(request, asked.reply, stream=asked.chat.stream, media_type=media_type)
+        return await answer(request, asked.reply, stream=asked.chat.stream, style=style)
 
     return handle
 
@@ -80,13 +80,13 @@ def start_reply(
 
 
 async def answer(
-    request: web.Request, reply: LiveReply, *, stream: bool, media_type: str = EVENT_STREAM
+    request: web.Request, reply: LiveReply, *, stream: bool, style: StreamStyle = SERVER_SENT_EVENTS
 ) -> web.StreamResponse:
     """Give a client its reply from the beginning, and keep the reply alive meanwhile. Raises: AdapterError."""
     with reply.reader() as reader:
         if not stream:
             return await write_whole(reply, reader)
-        return await EventStream(request, reply, reader, request.app[STATE].services.config, media_type).run()
+        return await EventStream(request, reply, reader, request.app[STATE].services.config, style).run()
 
 
 def _streamed_by_header(request: web.Request, body: dict[str, Any], chat: ChatRequest) -> ChatRequest:
