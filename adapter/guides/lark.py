@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-ANY_TEXT = "/(?s:.*)/"
+ANY_TEXT = "(?s:.*)"
+"""As a regular expression; Lark has slashes around one."""
 
 JSON_BLANKS = r"[ \n\r\t]{1,32}"
 """Blanks wherever JSON allows them, but not for ever: a small model would go on writing them."""
@@ -50,16 +51,23 @@ class Lark:
         options = {"whitespace_pattern": JSON_BLANKS, "lenient": lenient}
         return self._define("r", f"%json {json.dumps({**schema, 'x-guidance': options})}")
 
-    def text_without(self, marker: str) -> str:
-        """Any text, also none, in which ``marker`` does not stand."""
-        spelled = re.escape(marker).replace("/", r"\/")
-        return self._define("T", f"{ANY_TEXT} & ~/(?s:.*){spelled}(?s:.*)/")
+    def text_without(self, *markers: str) -> str:
+        """Any text, also none, in which no marker stands."""
+        return self._terminal(ANY_TEXT, markers)
 
-    def up_to(self, marker: str) -> str:
-        """Any text up to the first ``marker``, and the marker."""
-        if marker in self._tokens:
-            return f"{self.text_without(marker)} {self.literal(marker)}"
-        return self._define("r", ANY_TEXT, f"[suffix={_quoted(marker)}]")
+    def up_to(self, ending: str, without: Sequence[str] = ()) -> str:
+        """Any text up to the first ``ending``, and the ending; ``without`` does not stand in the text either."""
+        token = self._split.search(ending)
+        if token is None:
+            body = self.text_without(*without) if without else f"/{ANY_TEXT}/"
+            return self._define("r", body, f"[suffix={_quoted(ending)}]")
+        # The token tells where the text is over, so the text may hold what stands before it in the ending.
+        text = self._terminal(ANY_TEXT + _escaped(ending[: token.start()]), (token.group(), *without))
+        return f"{text} {self.literal(ending[token.start() :])}"
+
+    def _terminal(self, regex: str, without: Sequence[str]) -> str:
+        excluded = (f"~/{ANY_TEXT}{_escaped(marker)}{ANY_TEXT}/" for marker in without)
+        return self._define("T", " & ".join([f"/{regex}/", *excluded]))
 
     def _define(self, kind: str, expression: str, options: str = "") -> str:
         """Terminals have names in capitals."""
@@ -70,3 +78,7 @@ class Lark:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if text else ""
+
+
+def _escaped(text: str) -> str:
+    return re.escape(text).replace("/", r"\/")

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from adapter.errors import BadRequest
+from adapter.guides.arguments import ANY_OBJECT, NotWritable, Parameters
 from adapter.guides.formats import CALL_FORMATS, CallFormat
 from adapter.guides.lark import Lark
 from adapter.parsing.base import BLANK
@@ -36,8 +37,6 @@ from engine.types import Guide, GuideKind
 
 MAX_GUIDE_CHARACTERS = 256 * 1024
 """Of a grammar: it is sent with the request and compiled twice, before the headers and in the engine."""
-
-ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +185,8 @@ class _Writer:
 
     def _text_and_calls(self, calls: CallFormat) -> str:
         """Text that may turn into calls, and back."""
+        if not calls.trigger:
+            raise self._refused(f"in the format {self._family_name} calls cannot be told from text")
         text, head = self._lark.text_without(calls.trigger), self._lark.up_to(calls.trigger)
         if calls.opens:
             called = self._calls(replace(calls, opens=calls.opens.removeprefix(calls.trigger)))
@@ -196,17 +197,38 @@ class _Writer:
 
     def _call(self, calls: CallFormat, before_name: str) -> str:
         """One call of any tool that may be called."""
-        heads = (self._lark.literal(before_name + _name(tool, calls) + calls.before_arguments) for tool in self._tools)
-        calls_by_tool = [f"{head} {self._arguments(tool)}" for head, tool in zip(heads, self._tools, strict=True)]
-        return f"({' | '.join(calls_by_tool)}) {self._lark.literal(calls.after_arguments)}"
+        by_tool = [f"{self._head(tool, calls, before_name)} {self._arguments(tool, calls)}" for tool in self._tools]
+        return f"({' | '.join(by_tool)}) {self._lark.literal(calls.after_arguments)}"
 
-    def _arguments(self, tool: Tool) -> str:
+    def _head(self, tool: Tool, calls: CallFormat, before_name: str) -> str:
+        """What stands before a call's arguments."""
+        name: str = tool["function"]["name"]
+        named = before_name + (json.dumps(name, ensure_ascii=False) if calls.name_is_json else name)
+        if not calls.after_name:
+            return self._lark.literal(named + calls.before_arguments)
+        after = self._lark.pattern(calls.after_name)
+        return f"{self._lark.literal(named)} {after} {self._lark.literal(calls.before_arguments)}"
+
+    def _arguments(self, tool: Tool, calls: CallFormat) -> str:
         """The tool's own schema if it is strict, as far as it is known if the call is forced, else any object."""
         function = tool["function"]
-        schema = {**ANY_OBJECT, **function.get("parameters", {})}
-        if asked_by := self._request.strict_tools.get(function["name"]):
-            return self._lark.json(self._demand(asked_by, schema))
-        return self._lark.json(schema, lenient=True) if self._is_forced else self._lark.json(ANY_OBJECT)
+        schema: Mapping[str, Any] = {**ANY_OBJECT, **function.get("parameters", {})}
+        asked_by = self._request.strict_tools.get(function["name"])
+        if asked_by is not None:
+            schema = self._demand(asked_by, schema)
+        if calls.parameters is not None:
+            return self._parameters(Parameters(self._lark, calls.parameters, tool), schema, asked_by)
+        if asked_by is None and not self._is_forced:
+            return self._lark.json(ANY_OBJECT)
+        return self._lark.json(schema, lenient=asked_by is None)
+
+    def _parameters(self, parameters: Parameters, schema: Mapping[str, Any], asked_by: str | None) -> str:
+        if asked_by is None and not self._is_forced:
+            return parameters.any()
+        try:
+            return parameters.following(schema, lenient=asked_by is None)
+        except NotWritable as error:
+            raise BadRequest(f"in the format {self._family_name}: {error}", field=asked_by) from error
 
     def _demand(self, field: str, schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """A schema to be followed in every keyword; none is any object. Options for the compiler are ours to set."""
@@ -224,8 +246,3 @@ class _Writer:
 
     def _refused(self, reason: str) -> BadRequest:
         return BadRequest(reason, field=self._asked_by)
-
-
-def _name(tool: Tool, calls: CallFormat) -> str:
-    name: str = tool["function"]["name"]
-    return json.dumps(name, ensure_ascii=False) if calls.name_is_json else name

@@ -216,7 +216,12 @@ MARKERLESS: Any = Vocabulary.load(demo_model_dir()).markers(PLAIN)
             {},
             "this server cannot hold replies in the format gpt_oss to a grammar",
         ),
-        (ParserChoice("glm45", "none"), BOTH, {"tools": TOOLS}, "this server cannot force .* call in the format glm45"),
+        (
+            ParserChoice("pythonic", "none"),
+            BOTH,
+            {"tools": TOOLS},
+            "this server cannot force .* in the format pythonic",
+        ),
     ],
 )
 def test_what_cannot_be_ensured_is_refused_by_the_field_that_asks_for_it(
