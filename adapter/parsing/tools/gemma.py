@@ -68,8 +68,7 @@ class GemmaReply(MarkedParser):
         self._pending: list[str] = []
         """What has been read of a call that may still turn out to be none; white space behind a call."""
         self._step = self._text
-        if self._opened_by(context.prompt_tail):
-            self._step = self._channel_name
+        self._read_prompt(context.prompt_tail)
 
     @property
     def inside(self) -> bool:
@@ -79,14 +78,13 @@ class GemmaReply(MarkedParser):
     def settled(self) -> bool:
         return not self._names.channel
 
-    def _opened_by(self, tail: str) -> bool:
-        """The prompt ends inside the reasoning."""
+    def _read_prompt(self, tail: str) -> None:
+        """It may end inside the reasoning."""
         look = self._markers.look
         _, opened, behind = tail.rpartition(look(self._names.channel)) if self._names.channel else ("", "", "")
-        if not opened or look(self._names.end_channel) in behind:
-            return False
-        self._head = behind
-        return True
+        if opened and look(self._names.end_channel) not in behind:
+            self._head = behind
+            self._step = self._reasoning if "\n" in behind else self._channel_name
 
     def _take(self, piece: Piece, events: list[ReplyEvent]) -> None:
         self._step(piece, events)

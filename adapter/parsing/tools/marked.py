@@ -46,16 +46,19 @@ class Cutter:
         text = self._held + text
         held = held_suffix(text, *self._spelled) if self._spelled else 0
         self._held = text[len(text) - held :]
+        return self._cut(text[: len(text) - held])
+
+    def finish(self) -> list[Piece]:
+        """What was held back."""
+        held, self._held = self._held, ""
+        return self._cut(held)
+
+    def _cut(self, text: str) -> list[Piece]:
         pieces: list[Piece] = []
-        for part in self._pattern.split(text[: len(text) - held]):
+        for part in self._pattern.split(text):
             marker = self._markers.get(part)
             pieces += _texts(part) if marker is None else [marker]
         return pieces
-
-    def finish(self) -> list[Piece]:
-        """What was held back: no marker, as is known now."""
-        held, self._held = self._held, ""
-        return _texts(held)
 
 
 def _texts(text: str) -> list[Piece]:

@@ -18,8 +18,6 @@ from adapter.parsing.tools.json_writer import JsonWriter
 
 MAX_NAME = 256
 """Characters of an argument's name."""
-MAX_ESCAPE = 12
-"""Characters of the longest escape: a surrogate pair."""
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _WORD = re.compile(r"[-+.\w]+")
@@ -33,6 +31,11 @@ _ESCAPE = re.compile(
     r"|u[dD](?P<high>[89abAB][0-9a-fA-F]{2})\\u[dD](?P<low>[c-fC-F][0-9a-fA-F]{2})"
     r"|u(?P<bmp>(?![dD][89a-fA-F])[0-9a-fA-F]{4})|U(?P<any>[0-9a-fA-F]{8}))"
 )
+_ESCAPE_BEGUN = re.compile(
+    r"\\(?:x[0-9a-fA-F]?|[0-7]{1,2}|u(?:[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?|[0-9a-fA-F]{0,3})"
+    r"|U[0-9a-fA-F]{0,7})?"
+)
+"""More characters may belong to it."""
 _ONE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\n": ""}
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
@@ -203,15 +206,15 @@ class PythonArguments:
 
     def _escape(self, text: str, at: int) -> int | None:
         match = _ESCAPE.match(text, at)
-        if len(text) - at < MAX_ESCAPE and (match is None or match["octal"] is not None):
+        begun = _ESCAPE_BEGUN.fullmatch(text, at)
+        if begun is not None:
             return None
-        if match is None:
-            if text[at + 1] in "xuU":
-                return at
-            self._characters("\\")  # Python keeps the backslash of what is no escape
-            return at + 1
-        self._characters(_unescaped(match))
-        return match.end()
+        if match is None and text[at + 1] in "xuU":
+            return at
+        self._characters(
+            "\\" if match is None else _unescaped(match)
+        )  # Python keeps the backslash of what is no escape
+        return at + 1 if match is None else match.end()
 
     def _characters(self, text: str) -> None:
         if self._key is not None:

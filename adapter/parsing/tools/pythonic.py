@@ -20,7 +20,7 @@ MAX_NAME = 256
 METHOD = ".call"
 """Llama 3.1 calls built-in tools by a method: ``brave_search.call(query="x")``."""
 
-_NAME = re.compile(r"[\w.\-]+")
+_NAME = re.compile(r"[^\W\d][\w.\-]*")
 
 
 class PythonicCalls:
