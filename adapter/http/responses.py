@@ -1,6 +1,7 @@
 """OpenAI Responses over HTTP: what the protocol keeps on the server.
 
 POST   /v1/responses                    ``previous_response_id`` and item references are filled in here, then it is a turn
+POST   /v1/responses/input_tokens       the exact length of the prompt that a response would have
 GET    /v1/responses/ID                 the response object; with ``?stream=true`` its events behind ``starting_after``, and on
 DELETE /v1/responses/ID
 POST   /v1/responses/ID/cancel          of a response with ``background``
@@ -30,6 +31,7 @@ from adapter.protocols.openai_responses_reply import response_without_output
 from adapter.protocols.openai_responses_request import ResponsesContext
 from adapter.reply import ReplyState
 from adapter.responses import Item, ResponseStore, StoredResponse
+from adapter.turn import count_prompt_tokens
 
 RESPONSES = OpenAIResponses()
 
@@ -45,6 +47,7 @@ class UpgradeRequired(AdapterError):
 def add_routes(router: web.UrlDispatcher, prefix: str) -> None:
     path = f"{prefix}/v1/responses"
     router.add_post(path, _spoken(create))
+    router.add_post(f"{path}/input_tokens", _spoken(count_input_tokens))
     router.add_get(path, _spoken(refuse_websocket), allow_head=False)
     router.add_get(f"{path}/{{id}}", _spoken(show), allow_head=False)
     router.add_delete(f"{path}/{{id}}", _spoken(delete))
@@ -74,6 +77,16 @@ async def create(request: web.Request) -> web.StreamResponse:
     if background and not asked.chat.stream:
         return await _started(asked)
     return await answer(request, asked.reply, stream=asked.chat.stream)
+
+
+async def count_input_tokens(request: web.Request) -> web.StreamResponse:
+    """Opens no session."""
+    body = await read_json_object(request)
+    state = request.app[STATE]
+    session = known_session(request, state.sessions, RESPONSES, body)
+    conversation = _store(request, body).completed(body)
+    count = await count_prompt_tokens(state.services, session, RESPONSES.parse_request(conversation.body))
+    return _json(orjson.dumps({"object": "response.input_tokens", "input_tokens": count}))
 
 
 def _keep(asked: Asked, texts: tuple[bytes, ...]) -> None:

@@ -108,6 +108,12 @@ class ResponsesTools:
 
     def choice(self, fields: Fields) -> ToolChoice:
         """``tool_choice`` in neutral terms. Raises: BadRequest."""
+        choice = self._choice(fields)
+        if choice.mode is ToolChoiceMode.REQUIRED and not self.shown:
+            raise fields.wrong("tool_choice", "there are no tools to call")
+        return choice
+
+    def _choice(self, fields: Fields) -> ToolChoice:
         value = fields.get("tool_choice")
         if value is None or isinstance(value, str):
             return ToolChoice(_mode(fields, "tool_choice", value or "auto", ToolChoiceMode))

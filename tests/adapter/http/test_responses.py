@@ -182,6 +182,18 @@ async def test_a_conversation_kept_on_the_server(serve: Serve, says) -> None:
         assert again == third
 
 
+async def test_input_tokens_are_counted_as_they_would_be_sent(serve: Serve, says) -> None:
+    engine = FakeEngine([says("one"), says("two")])
+    async with serve(engine) as server, sdk(server) as client:
+        alone = await client.responses.input_tokens.count(model=M, input="hi", tools=[LOOKUP])
+        assert server.state.sessions.known("sid") is None
+        first = await client.responses.create(model=M, input="hi", tools=[LOOKUP])
+        more: Any = {"input": "on", "tools": [LOOKUP], "previous_response_id": first.id}
+        continued = await client.responses.input_tokens.count(model=M, **more)
+        second = await client.responses.create(model=M, **more)
+    assert (alone.input_tokens, continued.input_tokens) == (first.usage.input_tokens, second.usage.input_tokens)
+
+
 async def test_instructions_are_those_of_the_request_alone(serve: Serve, says) -> None:
     engine = FakeEngine([says("one"), says("two")])
     async with serve(engine) as server, sdk(server) as client:
