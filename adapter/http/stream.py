@@ -6,7 +6,8 @@ too: it takes 5 to 15 ms on a busy two-core machine with a real Triton, the firs
 more. A cold engine's first token takes longer than that wait, and finds the headers and the first event gone ahead of it.
 
 **Afterwards** an error is the last event, and the connection is cut without the end of the chunked encoding: nothing of a failed
-reply looks complete (``StreamStyle`` has the exception). After ``keepalive_s`` of silence, counted from the last byte written, the protocol's sign of life is written.
+reply looks complete (``StreamStyle`` has the exception). After ``keepalive_s`` of silence, counted from the last byte written, the
+protocol's sign of life is written.
 
 **Slow readers.** A write waits while the socket's buffer is full, and holds up nobody else. A reader that takes no byte for
 ``stalled_reader_s`` while there are some is cut: what it has not taken is kept for it, and that must end some time.
