@@ -34,10 +34,15 @@ Describe = Callable[[str, AdapterError | None], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A request whose input holds the whole conversation. ``texts`` are its items as JSON arrays, its own last."""
+    """A request whose input holds the whole conversation: ``own`` behind what is kept ``earlier``, as JSON arrays."""
 
     body: dict[str, Any]
-    texts: tuple[bytes, ...]
+    earlier: tuple[bytes, ...]
+    own: list[Any]
+
+    def texts(self) -> tuple[bytes, ...]:
+        """All of its items as JSON arrays."""
+        return (*self.earlier, dump_json(self.own))
 
 
 @dataclass(slots=True)
@@ -118,10 +123,10 @@ class ResponseStore:
         """
         own = self._own_items(body.get("input"))
         if own is None:
-            return Conversation(dict(body), (b"[]",))
+            return Conversation(dict(body), (), [])
         earlier = self._earlier(body.get("previous_response_id"))
         items = [item for text in earlier for item in orjson.loads(text)]
-        return Conversation({**body, "input": items + own}, (*earlier, dump_json(own)))
+        return Conversation({**body, "input": items + own}, earlier, own)
 
     def _earlier(self, previous: Any) -> tuple[bytes, ...]:
         if not isinstance(previous, str):

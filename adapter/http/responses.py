@@ -73,7 +73,7 @@ async def create(request: web.Request) -> web.StreamResponse:
         raise BadRequest("has to be true for a response in the background", field="store")
     asked = ask(request, RESPONSES, conversation.body, background=background)
     if stored and asked.maker is not None:
-        _keep(asked, conversation.texts)
+        _keep(asked, conversation.texts())
     if background and not asked.chat.stream:
         return await _started(asked)
     return await answer(request, asked.reply, stream=asked.chat.stream)

@@ -421,6 +421,29 @@ async def test_stored_responses_are_bounded(serve: Serve, says, monkeypatch: pyt
         assert store.get(newest.id) is not None
 
 
+async def test_a_response_outlives_its_events(serve: Serve, says) -> None:
+    engine = FakeEngine([says("one", by_token=True), says("two")])
+    async with serve(engine, replay_session_bytes=0) as server, sdk(server) as client:
+        events = [event async for event in await client.responses.create(model=M, input="hi", stream=True)]
+        first = events[-1].response
+        second = await client.responses.create(model=M, input="on", previous_response_id=first.id)
+        assert second.output_text == "two"
+        assert await client.responses.retrieve(first.id) == first
+        with pytest.raises(openai.APIStatusError, match="no longer kept") as gone:
+            await client.responses.retrieve(first.id, stream=True)
+        assert gone.value.status_code == 410
+        assert await reasons(server) == ["new", "exact"]
+
+
+async def test_a_response_ends_with_its_session(serve: Serve, says) -> None:
+    async with serve(FakeEngine([says("one")])) as server, sdk(server) as client:
+        made = await client.responses.create(model=M, input="hi")
+        async with server.http.post("/v1/sessions/sid/finish", json={}) as response:
+            assert response.status == 200
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(made.id)
+
+
 async def test_the_session_can_be_named_by_the_path(serve: Serve, says) -> None:
     engine = FakeEngine([says("one"), says("two")])
     async with serve(engine) as server:
