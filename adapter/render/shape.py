@@ -1,8 +1,8 @@
 """What shape of messages a chat template reads, found out by rendering a few.
 
 Templates agree on most of a message. They differ in how a tool call stands in it (arguments as an object or as JSON text, content
-empty or null beside calls) and in whether they render a system message where it stands. What a template can't do is put into a form
-that it can: nothing that a client sent is left out.
+empty or null beside calls, with an id or without) and in whether they render a system message where it stands. What a template
+can't do is put into a form that it can: nothing that a client sent is left out.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class MessageShape:
     arguments_as_text: bool = False
     null_beside_calls: bool = False
     """``content`` of a message with tool calls must be null; its text becomes a message before it."""
+    with_ids: bool = False
+    """Calls and results must have ids (Mistral's do). They get them by place in the message, so that a suffix has the same."""
     system_in_place: bool = True
     """A system message inside the history is rendered there; else it becomes a part of the user's turn."""
 
@@ -37,6 +39,8 @@ class MessageShape:
         """New messages in this shape; those that need no change are shared."""
         if not self.system_in_place:
             messages = folded(messages)
+        if self.with_ids:
+            messages = identified(messages)
         return [shaped for message in messages for shaped in self._shaped(message)]
 
     def _shaped(self, message: Message) -> list[Message]:
@@ -57,8 +61,8 @@ class MessageShape:
 def learn_shape(render: Render) -> MessageShape:
     """The first shape in which the template renders a tool call's arguments; the usual one if there is none."""
     in_place = _renders_system_in_place(render)
-    for as_text, null in itertools.product((False, True), repeat=2):
-        shape = MessageShape(as_text, null, in_place)
+    for as_text, null, with_ids in itertools.product((False, True), repeat=3):
+        shape = MessageShape(as_text, null, with_ids, in_place)
         if _renders_arguments(render, shape):
             return shape
     return MessageShape(system_in_place=in_place)
@@ -91,6 +95,26 @@ def _with_text_arguments(call: dict[str, Any]) -> dict[str, Any]:
     function = call["function"]
     text = json.dumps(function["arguments"], ensure_ascii=False)
     return {**call, "function": {**function, "arguments": text}}
+
+
+def identified(messages: Sequence[Message]) -> list[Message]:
+    """The same with ids of nine letters and digits, the form that Mistral's templates insist on."""
+    result: list[Message] = []
+    place = 0
+    for message in messages:
+        if message["role"] == "tool":
+            message = {**message, "tool_call_id": _call_id(place)}
+            place += 1
+        elif message.get("tool_calls"):
+            calls = [{**call, "id": _call_id(number)} for number, call in enumerate(message["tool_calls"])]
+            message = {**message, "tool_calls": calls}
+            place = 0
+        result.append(message)
+    return result
+
+
+def _call_id(place: int) -> str:
+    return f"call{place:05d}"
 
 
 def folded(messages: Sequence[Message]) -> list[Message]:

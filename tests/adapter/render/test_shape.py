@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from adapter.render.prompt import Renderer
 from adapter.render.shape import MessageShape, folded, learn_shape
 from adapter.render.template import ChatTemplate
 from adapter.types import Message
 from tests.adapter.render.conftest import Renderers
 from tests.adapter.render.conversations import call, result, user
+from tests.support.assets import tokenizer_dir
 
 
 def arguments(then: str) -> str:
@@ -45,14 +47,49 @@ def learned(body: str) -> MessageShape:
             + "{%- else -%}{{ message.content }}{%- endif -%}",
             MessageShape(null_beside_calls=True),
         ),
+        (
+            "{{ message.content }}"
+            "{%- for call in message.tool_calls or [] if not call.id -%}{{ raise_exception('id') }}{%- endfor -%}"
+            + arguments(" | tojson"),
+            MessageShape(with_ids=True),
+        ),
         ("{{ message.content }}", MessageShape()),
         ("{%- if message.role != 'system' -%}{{ message.content }}{%- endif -%}", MessageShape(system_in_place=False)),
         ("{{ raise_exception('no') }}", MessageShape(system_in_place=False)),
     ],
-    ids=["object", "items", "text", "null-content", "no-calls", "no-system", "refuses"],
+    ids=["object", "items", "text", "null-content", "with-ids", "no-calls", "no-system", "refuses"],
 )
 def test_a_shape_is_the_first_that_shows_the_arguments(body: str, expected: MessageShape) -> None:
     assert learned(body) == expected
+
+
+def test_ids_go_by_the_place_in_the_message() -> None:
+    messages = [
+        user("x"),
+        assistant("", call("a", "x"), call("b", "y")),
+        result("1"),
+        result("2"),
+        assistant("", call("c", "z")),
+        result("3"),
+    ]
+    shaped = MessageShape(with_ids=True).apply(messages)
+    assert [made["id"] for message in shaped for made in message.get("tool_calls", ())] == [
+        "call00000",
+        "call00001",
+        "call00000",
+    ]
+    assert [message.get("tool_call_id") for message in shaped if message["role"] == "tool"] == [
+        "call00000",
+        "call00001",
+        "call00000",
+    ]
+    assert not any("tool_call_id" in message for message in messages)
+
+
+def test_mistrals_packaged_template_wants_ids() -> None:
+    renderer = Renderer.load(tokenizer_dir("mistral_nemo"))
+    prompt = renderer.prompt([user("x"), assistant("", call("look", "y")), result("z")], [], {})
+    assert '"id": "call00000"}]</s>[TOOL_RESULTS]{"content": z, "call_id": "call00000"}' in prompt.text
 
 
 def test_deepseeks_packaged_template_wants_text_and_no_content(renderers: Renderers) -> None:
