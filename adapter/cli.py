@@ -228,16 +228,17 @@ def doctor() -> None:
 
 async def _serve(config: Config) -> None:
     from adapter.logs import setup_logging
-    from adapter.serving import everything
+    from adapter.workers.serving import everything_in_one, everything_with_workers
 
     setup_logging(config.log_format, config.log_level)
     stopped = asyncio.Event()
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, stopped.set)
-    async with everything(config, lambda line: click.echo(line, err=True)) as server:
-        click.echo(f"rollserve listens on {server.url}  (model {config.served_model_name!r})")
-        click.echo(f"  Anthropic SDK, Claude Code:  ANTHROPIC_BASE_URL={server.url}")
-        click.echo(f"  OpenAI SDK:                  OPENAI_BASE_URL={server.url}/v1")
+    running = everything_with_workers if config.workers > 1 else everything_in_one
+    async with running(config, lambda line: click.echo(line, err=True)) as url:
+        click.echo(f"rollserve listens on {url}  (model {config.served_model_name!r})")
+        click.echo(f"  Anthropic SDK, Claude Code:  ANTHROPIC_BASE_URL={url}")
+        click.echo(f"  OpenAI SDK:                  OPENAI_BASE_URL={url}/v1")
         await stopped.wait()
         click.echo("stopping", err=True)
 
@@ -254,12 +255,14 @@ def _acting(act: Callable[[], Any]) -> Any:
     from adapter.parsing import UnknownParser
     from adapter.render.prompt import TokenizerError
     from adapter.storage.errors import StorageError
+    from adapter.workers.supervisor import WorkersFailed
     from engine.assets import AssetError
     from engine.errors import EngineError
 
+    known = (EngineError, AssetError, ConfigError, TokenizerError, UnknownParser, StorageError, WorkersFailed, OSError)
     try:
         return act()
-    except (EngineError, AssetError, ConfigError, TokenizerError, UnknownParser, StorageError, OSError) as error:
+    except known as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         sys.exit(130)

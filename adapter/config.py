@@ -58,6 +58,14 @@ class Config:
         "auto", "How tool calls are read out of the output: `auto` (by the template), `none`, `hermes`, `xml`."
     )
     reasoning_parser: str = setting("auto", "How reasoning is: `auto` (by the template), `none`, `think`.")
+    workers: int = setting(
+        1, "Processes to serve with, each with its share of the sessions; worker K also listens on port + 1 + K."
+    )
+    advertise_url: str | None = setting(
+        None,
+        "Scheme and host of the workers' own URLs as clients reach them. Default: http and the address listened on.",
+    )
+    worker_hang_s: float = setting(30.0, "A worker whose event loop does not answer for so long is replaced.")
     served_model_name: str = setting("rollserve", "The model's name towards clients.")
     model_alias: tuple[str, ...] = setting(
         (), "Another name that clients may ask for; `*` accepts any; may be repeated."
@@ -148,6 +156,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "inactivity_timeout_s": (0.01, 86400),
     "first_event_wait_s": (0, 60),
     "journal_segment_bytes": (4096, 2**40 - 1),
+    "workers": (1, 256),
+    "worker_hang_s": (1, 3600),
     "keepalive_s": (0.01, 3600),
     "stalled_reader_s": (0.01, 86400),
     "replay_reply_bytes": (1024, 2**40),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import click
 
 from adapter.config import Config, ConfigError, field_type, load_config
-from adapter.types import HistoryPolicy
 
 
 def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,5 +48,10 @@ def _option(field: dataclasses.Field[Any]) -> Callable[[Callable[..., Any]], Cal
         text += f"  [default: {field.default}]"
     if kind is bool:
         return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=text)
-    types: dict[type, Any] = {Path: click.Path(path_type=Path), HistoryPolicy: click.Choice(list(HistoryPolicy))}
-    return click.option(flag, field.name, type=types.get(kind, kind), multiple=repeated, default=None, help=text)
+    return click.option(flag, field.name, type=_click_type(kind), multiple=repeated, default=None, help=text)
+
+
+def _click_type(kind: type) -> Any:
+    if issubclass(kind, StrEnum):
+        return click.Choice(list(kind))
+    return click.Path(path_type=Path) if kind is Path else kind

@@ -8,15 +8,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from adapter.config import Config, ConfigError
 from adapter.handles import HandleIds
-from adapter.http.server import listening
+from adapter.http.server import Address, Extend, listening
 from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
 from adapter.journaling import recording
+from adapter.ownership import Ownership
 from adapter.parsing import choose_parsers
 from adapter.render.prompt import Renderer
 from adapter.sessions import Sessions
@@ -98,21 +99,36 @@ def load_renderer(config: Config, tell: Tell) -> Renderer:
     return renderer
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """What is one worker's of several: its sessions, its addresses, what is around its handlers."""
+
+    ownership: Ownership = field(default_factory=Ownership)
+    own_url: str | None = None
+    addresses: tuple[Address, ...] = ()
+    extend: Extend = lambda app: None
+
+
 @asynccontextmanager
 async def adapter_server(
-    config: Config, triton: str, renderer: Renderer, ids: ReplyIds | None = None
+    config: Config,
+    triton: str,
+    renderer: Renderer,
+    ids: ReplyIds | None = None,
+    place: WorkerPlace | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Probe the engine at ``triton`` (HOST:PORT), then serve in front of it.
 
     Raises: EngineError, if the engine is not fit to be served from; StorageError, if the journal cannot be used.
     """
+    place = place or WorkerPlace()
     options = ClientOptions(
         connect_timeout_s=config.connect_timeout_s,
         first_token_timeout_s=config.first_token_timeout_s,
         inactivity_timeout_s=config.inactivity_timeout_s,
     )
     info = await probe(triton, options=options)
-    async with recording(config) as recorded, TritonClient(triton, info, options) as client:
+    async with recording(config, place.ownership.slot) as recorded, TritonClient(triton, info, options) as client:
         services = TurnServices.build(config, client, renderer, ids or HandleIds(recorded.handles))
         sessions = Sessions(
             config,
@@ -120,29 +136,34 @@ async def adapter_server(
             lambda: services.engine.info.weight_version,
             recorded.recorder,
             recorded.recovered,
+            place.ownership,
         )
-        state = ServerState(services, sessions)
-        async with listening(state) as url:
+        state = ServerState(services, sessions, place.own_url)
+        async with listening(state, place.addresses, place.extend) as url:
             yield RunningServer(url, state)
+
+
+@asynccontextmanager
+async def configured_engine(config: Config, tell: Tell) -> AsyncIterator[str]:
+    """The gRPC address of the configured Triton, or of an embedded one that runs meanwhile. Raises: ConfigError, EngineError."""
+    if config.triton is None:
+        with tempfile.TemporaryDirectory(prefix="rollserve-") as run_dir:
+            async with embedded_engine(config, tell, Path(run_dir)) as triton:
+                yield triton.grpc_address
+        return
+    if config.engine_setting or config.engine_log or config.engine_model != Config().engine_model:
+        raise ConfigError(
+            "engine_model, engine_setting and engine_log are for the embedded engine; leave them out with --triton"
+        )
+    yield config.triton
 
 
 @asynccontextmanager
 async def everything(config: Config, tell: Tell, ids: ReplyIds | None = None) -> AsyncIterator[RunningServer]:
     """The embedded engine, or the configured one, with the adapter in front of it. Raises: as the functions above; ConfigError."""
-    if config.triton is not None and (
-        config.engine_setting or config.engine_log or config.engine_model != Config().engine_model
-    ):
-        raise ConfigError(
-            "engine_model, engine_setting and engine_log are for the embedded engine; leave them out with --triton"
-        )
     renderer = load_renderer(config, tell)
-    if config.triton is not None:
-        async with adapter_server(config, config.triton, renderer, ids) as server:
-            yield server
-        return
-    with tempfile.TemporaryDirectory(prefix="rollserve-") as run_dir:
-        async with (
-            embedded_engine(config, tell, Path(run_dir)) as triton,
-            adapter_server(config, triton.grpc_address, renderer, ids) as server,
-        ):
-            yield server
+    async with (
+        configured_engine(config, tell) as triton,
+        adapter_server(config, triton, renderer, ids) as server,
+    ):
+        yield server

@@ -10,7 +10,6 @@ trajectory when it is committed, and what was sampled of one that ends early is 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from typing import Any
 from adapter.config import Config
 from adapter.errors import BadRequest, Conflict, Gone, NotFound, SessionDamaged, TooManyRequests
 from adapter.feed import SessionFeed
+from adapter.ownership import Ownership
 from adapter.recorder import Recorder, Unrecorded
 from adapter.replies import ReplayBudget, ReplyBook
 from adapter.responses import ResponseStore
@@ -108,6 +108,7 @@ class Sessions:
 
     ``decode`` turns the ids of a sample's response into text; ``weight_version`` gives the engine's, for filters by staleness.
     ``recovered`` is what the journal behind ``recorder`` held: its sessions come into memory when they are first asked for.
+    Whatever is asked about a session of another worker (``ownership``) raises OwnedElsewhere.
     """
 
     def __init__(
@@ -117,8 +118,10 @@ class Sessions:
         weight_version: Callable[[], int],
         recorder: Recorder | None = None,
         recovered: Recovered | None = None,
+        ownership: Ownership | None = None,
     ) -> None:
         self._config = config
+        self._ownership = ownership or Ownership()
         self._decode = decode
         self._weight_version = weight_version
         self.recorder = recorder or Unrecorded()
@@ -133,7 +136,7 @@ class Sessions:
 
     def open(self, sid: str | None, settings: SessionSettings) -> Session:
         """A new session. Raises: Conflict, if the name was ever used; BadRequest, if it is no name."""
-        sid = sid or f"s-{secrets.token_hex(12)}"
+        sid = sid or self._ownership.new_name()
         _check_name(sid)
         if self.known(sid) is not None or sid in self._finished:
             raise Conflict(f"session {sid!r} exists already", field="sid")
@@ -157,7 +160,8 @@ class Sessions:
         raise NotFound(f"there is no session {sid!r}; open it with POST /v1/sessions", field="session")
 
     def known(self, sid: str) -> Session | None:
-        """A live session, or None. Raises: SessionDamaged."""
+        """A live session, or None. Raises: SessionDamaged, OwnedElsewhere."""
+        self._ownership.require(sid)
         return self._load(sid) if sid in self._stored else self._live.get(sid)
 
     def find_or_open(self, sid: str) -> Session:

@@ -17,10 +17,10 @@ from adapter.trajectory import Export
 async def open_session(request: web.Request) -> web.StreamResponse:
     """``POST /v1/sessions``: 201 with the session's name and the base URLs for clients."""
     body = await read_json_object(request, optional=True)
-    sessions = request.app[STATE].sessions
-    session = sessions.open(requested_sid(body), SessionSettings.parse(body))
-    await sessions.recorder.settled()
-    base_url = f"{request.scheme}://{request.host}/s/{session.sid}"
+    state = request.app[STATE]
+    session = state.sessions.open(requested_sid(body), SessionSettings.parse(body))
+    await state.sessions.recorder.settled()
+    base_url = f"{state.own_url or f'{request.scheme}://{request.host}'}/s/{session.sid}"
     return _json({"sid": session.sid, "base_url": base_url, "openai_base_url": f"{base_url}/v1"}, status=201)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -13,9 +14,24 @@ from adapter.http.app import build_app
 from adapter.http.state import STATE, ServerState
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. ``shared`` with other processes: the kernel deals out the connections."""
+
+    host: str
+    port: int
+    shared: bool = False
+
+
+Extend = Callable[[web.Application], None]
+"""Adds to an application what is to be around its handlers."""
+
+
 @asynccontextmanager
-async def listening(state: ServerState) -> AsyncIterator[str]:
-    """Serve ``state`` on the configured address; gives the base URL, with the port that was taken.
+async def listening(
+    state: ServerState, addresses: Sequence[Address] = (), extend: Extend = lambda app: None
+) -> AsyncIterator[str]:
+    """Serve ``state`` on the configured address, or on those given; gives the first one's base URL, with the port that was taken.
 
     ``handler_cancellation``: a client that leaves cancels its handler, so the engine's slot is freed within milliseconds.
     ``auto_decompress``: ``adapter.http.encodings`` does it.
@@ -23,6 +39,7 @@ async def listening(state: ServerState) -> AsyncIterator[str]:
     config = state.services.config
     app = build_app(state)
     app.on_shutdown.append(_end_feeds)
+    extend(app)
     runner = web.AppRunner(
         app,
         handler_cancellation=True,
@@ -32,7 +49,8 @@ async def listening(state: ServerState) -> AsyncIterator[str]:
     )
     await runner.setup()
     try:
-        await web.TCPSite(runner, config.host, config.port).start()
+        for address in addresses or [Address(config.host, config.port)]:
+            await web.TCPSite(runner, address.host, address.port, reuse_port=address.shared).start()
         host, port = runner.addresses[0][:2]
         yield f"http://{host}:{port}"
     finally:

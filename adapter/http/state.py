@@ -17,6 +17,8 @@ class ServerState:
 
     services: TurnServices
     sessions: Sessions
+    own_url: str | None = None
+    """Where this worker alone is reached, if there are several; None is whatever the client used."""
 
 
 STATE = web.AppKey("state", ServerState)

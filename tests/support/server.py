@@ -16,6 +16,7 @@ from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
 from adapter.journaling import recording
 from adapter.render.prompt import Renderer
+from adapter.serving import WorkerPlace
 from adapter.sessions import Sessions
 from adapter.turn import TurnServices
 from adapter.types import Durability
@@ -35,13 +36,18 @@ class TestServer:
 
 @asynccontextmanager
 async def serving(
-    engine: Engine, renderer: Renderer, config: Config | None = None, ids: ReplyIds | None = None
+    engine: Engine,
+    renderer: Renderer,
+    config: Config | None = None,
+    ids: ReplyIds | None = None,
+    place: WorkerPlace | None = None,
 ) -> AsyncIterator[TestServer]:
     """With a journal only where ``config`` names a folder for it."""
     config = dataclasses.replace(config or Config(), port=0)
+    place = place or WorkerPlace()
     if config.journal is None:
         config = dataclasses.replace(config, durability=Durability.NONE)
-    async with recording(config) as recorded:
+    async with recording(config, place.ownership.slot) as recorded:
         services = TurnServices.build(config, engine, renderer, ids or HandleIds(recorded.handles))
         sessions = Sessions(
             config,
@@ -49,7 +55,8 @@ async def serving(
             lambda: services.engine.info.weight_version,
             recorded.recorder,
             recorded.recovered,
+            place.ownership,
         )
-        state = ServerState(services, sessions)
-        async with listening(state) as url, aiohttp.ClientSession(url) as http:
+        state = ServerState(services, sessions, place.own_url)
+        async with listening(state, place.addresses, place.extend) as url, aiohttp.ClientSession(url) as http:
             yield TestServer(url, http, state)

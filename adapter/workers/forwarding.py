@@ -1,0 +1,163 @@
+"""Requests for sessions of other workers, passed on to their owners; and what all workers have to answer together.
+
+A handler that looks for a session which another worker owns raises ``OwnedElsewhere`` before it has answered anything. The request
+then goes to the owner as it came, and its answer comes back piece by piece: a client that leaves closes the connection to the
+owner, a reply that breaks off there breaks off here. A worker never builds a session that it does not own, and a request that was
+passed on once is not passed on again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import orjson
+from aiohttp import web
+
+from adapter.errors import Unavailable
+from adapter.ownership import OwnedElsewhere, Ownership
+
+FORWARDED = "x-rollserve-forwarded"
+"""Set on what one worker asks of another."""
+
+PEER_TIMEOUT_S = 5.0
+"""For what all workers answer together: one that hangs must not hold up the others."""
+
+RETRY_AFTER_S = 1.0
+"""A worker that ended is replaced within a second or two."""
+
+_HOP_BY_HOP = frozenset(
+    {
+        "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
+        "upgrade", "content-length", "date", "server",
+    }
+)  # fmt: skip
+"""RFC 9110, 7.6.1; and what each server writes itself."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Merge = Callable[[list[dict[str, Any]]], dict[str, Any]]
+
+
+def merge_lists(answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """``GET /v1/sessions`` of all workers."""
+    return {"sessions": [session for answer in answers for session in answer.get("sessions", ())]}
+
+
+def merge_ready(answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """``GET /readyz`` of all workers: the first that is not ready speaks for all."""
+    unready = [answer for answer in answers if answer.get("status") != "ready"]
+    return {**(unready or answers)[0], "workers": len(answers), "ready": len(answers) - len(unready)}
+
+
+MERGED: dict[str, Merge] = {"/v1/sessions": merge_lists, "/readyz": merge_ready}
+"""Answers to GET requests that are made of every worker's."""
+
+
+@dataclass(slots=True)
+class Forwarding:
+    """``urls``: where each slot's worker listens for itself."""
+
+    ownership: Ownership
+    urls: Sequence[str]
+    _http: aiohttp.ClientSession | None = field(default=None, init=False)
+
+    def extend(self, app: web.Application) -> None:
+        app.middlewares.append(self.middleware())
+        app.on_startup.append(self.start)
+        app.on_cleanup.append(self.stop)
+
+    async def start(self, app: web.Application) -> None:
+        # No limit on connections, and none on time: a reply may take as long as it takes.
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=PEER_TIMEOUT_S),
+            auto_decompress=False,
+        )
+
+    async def stop(self, app: web.Application) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    def middleware(self) -> Any:
+        """Around every handler, inside what makes bodies of errors."""
+
+        @web.middleware
+        async def forward(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if FORWARDED in request.headers:
+                return await self._own(request, handler)
+            if request.method == "GET" and request.path in MERGED:
+                return await self._merged(request, handler, MERGED[request.path])
+            try:
+                return await handler(request)
+            except OwnedElsewhere as elsewhere:
+                return await self._passed_on(request, elsewhere.slot)
+
+        return forward
+
+    async def _own(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except OwnedElsewhere as elsewhere:
+            raise Unavailable(
+                "the workers disagree about who owns this session", retry_after=RETRY_AFTER_S
+            ) from elsewhere
+
+    async def _passed_on(self, request: web.Request, slot: int) -> web.StreamResponse:
+        """Raises: Unavailable, if the owner cannot be reached."""
+        assert self._http is not None
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
+        headers[FORWARDED] = str(self.ownership.slot)
+        url = self.urls[slot] + str(request.rel_url)
+        try:
+            async with self._http.request(
+                request.method, url, data=await request.read(), headers=headers, allow_redirects=False
+            ) as upstream:
+                return await _relayed(request, upstream)
+        except aiohttp.ClientConnectionError as error:
+            raise Unavailable(f"worker {slot} is being replaced", retry_after=RETRY_AFTER_S) from error
+
+    async def _merged(self, request: web.Request, handler: Handler, merge: Merge) -> web.StreamResponse:
+        own = await handler(request)
+        peers = [slot for slot in range(len(self.urls)) if slot != self.ownership.slot]
+        answers = await asyncio.gather(*(self._asked(slot, request) for slot in peers))
+        assert isinstance(own, web.Response)
+        assert isinstance(own.body, bytes)
+        mine: dict[str, Any] = orjson.loads(own.body)
+        status = max([own.status, *(status for status, _ in answers)])
+        document = merge([mine, *(answer for _, answer in answers)])
+        return web.Response(status=status, body=orjson.dumps(document), content_type="application/json")
+
+    async def _asked(self, slot: int, request: web.Request) -> tuple[int, dict[str, Any]]:
+        assert self._http is not None
+        timeout = aiohttp.ClientTimeout(total=PEER_TIMEOUT_S)
+        headers = {
+            name: value for name, value in request.headers.items() if name.lower() in ("authorization", "x-api-key")
+        }
+        try:
+            url = self.urls[slot] + str(request.rel_url)
+            async with self._http.get(url, headers={**headers, FORWARDED: "1"}, timeout=timeout) as response:
+                return response.status, await response.json()
+        except (aiohttp.ClientError, TimeoutError):
+            return 503, {"status": "unavailable", "reason": f"worker {slot} does not answer"}
+
+
+async def _relayed(request: web.Request, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
+    headers = {name: value for name, value in upstream.headers.items() if name.lower() not in _HOP_BY_HOP}
+    response = web.StreamResponse(status=upstream.status, headers=headers)
+    if upstream.content_length is not None:
+        response.content_length = upstream.content_length
+    try:
+        await response.prepare(request)
+        async for piece in upstream.content.iter_any():
+            await response.write(piece)
+    except aiohttp.ClientError:
+        # It broke off at the owner. What was begun must not look complete here either.
+        response.force_close()
+        if request.transport is not None:
+            request.transport.close()
+        return response
+    await response.write_eof()
+    return response
