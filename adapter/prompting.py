@@ -64,6 +64,12 @@ class Prompting:
     def __post_init__(self) -> None:
         object.__setattr__(self, "markers", markers_of(self.renderer.tokenizer, self.parsers))
 
+    def told(self, request: ChatRequest) -> ChatRequest:
+        """``request``, with the fields listed as of no effect that set only what the template does not read."""
+        reads = self.renderer.template.reads
+        fields = dict.fromkeys(field for option, field in request.option_fields.items() if not reads(option))
+        return replace(request, unused_fields=(*request.unused_fields, *fields)) if fields else request
+
     async def prompt(self, session: Session, request: ChatRequest) -> PlannedPrompt:
         """Match the request in its session and render what is new. Changes nothing. Raises: BadRequest."""
         plan = self._match(session, request)

@@ -1,8 +1,8 @@
 """Anthropic Messages, the request: a body becomes a neutral ``ChatRequest``.
 
 The reference is the official SDK's ``MessageCreateParams``, beta fields included. Refused by name, since nothing here can honour
-it: images, documents and server tools, server-side edits of the history. ``thinking.budget_tokens`` and the
-effort are listed as of no effect: they guide a model that knows of them, and clients send them always.
+it: images, documents and server tools, server-side edits of the history. ``thinking.budget_tokens`` is listed as of no effect: it
+guides a model that knows of it, and clients send it always.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from adapter.protocols.knobs import (
     read_json_schema,
     read_sampling,
     read_stop,
-    read_template_options,
     refuse_knobs,
     unused_names,
 )
 from adapter.protocols.normalise import Normaliser
 from adapter.protocols.reading import Fields
+from adapter.protocols.template_options import TemplateOptions
 from adapter.types import ChatRequest, OutputFormat
 
 _REFUSED: Mapping[str, Collection[Any]] = {
@@ -62,6 +62,8 @@ def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = (
     max_tokens = fields.integer_or_none("max_tokens", 1)
     check_token_limits(fields, sampling, max_tokens)
     unused = [*unused_names(fields, _HONOURED | _REFUSED.keys()), *history.unused]
+    options = _read_template_options(fields, unused)
+    _check_context_management(fields, unused)
     return ChatRequest(
         messages=tuple(history.messages),
         continues=history.continues,
@@ -76,7 +78,8 @@ def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = (
         sampling=sampling,
         stop=read_stop(fields, "stop_sequences"),
         stream=fields.flag("stream"),
-        template_options=_read_template_options(fields, unused),
+        template_options=options.values,
+        option_fields=options.fields,
         handles=history.handles,
         normalised=tuple(normaliser.taken),
         reply_context=_read_display(fields),
@@ -84,22 +87,23 @@ def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = (
     )
 
 
-def _read_template_options(fields: Fields, unused: list[str]) -> dict[str, Any]:
-    """``thinking`` as the template variable ``enable_thinking``; explicit ``chat_template_kwargs`` go first. Raises: BadRequest."""
-    options: dict[str, Any] = {}
+def _read_template_options(fields: Fields, unused: list[str]) -> TemplateOptions:
+    """What ``thinking`` and the effort are for the template. Raises: BadRequest."""
+    options = TemplateOptions()
+    output = fields.object_or_none("output_config")
+    if output is not None:
+        options.set_effort(output, "effort")
+        unused.extend(f"output_config.{name}" for name in unused_names(output, ("format", "effort")))
     thinking = fields.object_or_none("thinking")
     if thinking is not None:
         kind = thinking.text("type")
         if kind not in _THINKING_TYPES:
             raise thinking.wrong("type", f"must be one of {', '.join(_THINKING_TYPES)}")
-        options["enable_thinking"] = _THINKING_TYPES[kind]
+        options.set_thinking(_THINKING_TYPES[kind], thinking.at("type"))
         thinking.integer_or_none("budget_tokens", 1)
         unused.extend(f"thinking.{name}" for name in unused_names(thinking, ("type", "display")))
-    output = fields.object_or_none("output_config")
-    if output is not None:
-        unused.extend(f"output_config.{name}" for name in unused_names(output, ("format",)))
-    _check_context_management(fields, unused)
-    return options | read_template_options(fields)
+    options.set_explicit(fields)
+    return options
 
 
 def _read_display(fields: Fields) -> ThinkingDisplay | None:

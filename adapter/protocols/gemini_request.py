@@ -5,8 +5,8 @@ body by the route, which has them in its path. Knobs of the model's output stand
 honoured or refused. The sampling knobs of other servers (``min_tokens``, ``repetition_penalty``) are read there too.
 
 Refused by name: images, audio and files, Google's own tools, cached contents, other outputs than text, several candidates, log
-probs, the mode VALIDATED. ``thinkingBudget`` above 0 and ``thinkingLevel`` are listed as of no effect: they guide a model that
-knows of them, and gemini-cli sends them always.
+probs, the mode VALIDATED. ``thinkingBudget`` above 0 is listed as of no effect: it guides a model that knows of it, and gemini-cli
+sends it always.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from adapter.protocols.knobs import (
     check_token_limits,
     read_sampling,
     read_stop,
-    read_template_options,
     refuse_knobs,
 )
 from adapter.protocols.normalise import Normaliser
 from adapter.protocols.reading import Fields
+from adapter.protocols.template_options import TemplateOptions
 from adapter.types import ChatRequest, OutputFormat
+
+_THINKING = "generationConfig.thinkingConfig"
 
 _REFUSED: Mapping[str, Collection[Any]] = {
     **FOREIGN_KNOBS,
@@ -63,6 +65,8 @@ def parse_generate_request(body: Mapping[str, Any], without: Collection[str] = (
     history = GeminiHistory(normaliser)
     history.read(fields)
     config = _read_config(fields.object_or_none("generation_config") or ProtoFields({}, fields, "generation_config"))
+    explicit = TemplateOptions()
+    explicit.set_explicit(fields)
     return ChatRequest(
         messages=tuple(history.messages),
         continues=history.continues,
@@ -74,7 +78,8 @@ def parse_generate_request(body: Mapping[str, Any], without: Collection[str] = (
         sampling=config.sampling,
         stop=config.stop,
         stream=fields.flag("stream"),
-        template_options=config.template_options | read_template_options(fields),
+        template_options=config.options.values | explicit.values,
+        option_fields=config.options.fields | explicit.fields,
         handles=history.handles,
         normalised=tuple(normaliser.taken),
         reply_context=config.display,
@@ -96,7 +101,7 @@ class _Config:
     max_tokens: int | None
     stop: tuple[str, ...]
     output_format: OutputFormat | None
-    template_options: dict[str, Any]
+    options: TemplateOptions
     display: ThoughtDisplay
     unused: list[str]
 
@@ -118,7 +123,7 @@ def _read_config(config: ProtoFields) -> _Config:
         max_tokens=max_tokens,
         stop=read_stop(config, "stop_sequences"),
         output_format=_read_output_format(config),
-        template_options=options,
+        options=options,
         display=display,
         unused=unused,
     )
@@ -154,17 +159,19 @@ def _read_output_format(config: ProtoFields) -> OutputFormat | None:
     return OutputFormat(as_json if schema is None else read_schema(schema), config.at(field))
 
 
-def _read_thinking(config: ProtoFields, unused: list[str]) -> tuple[dict[str, Any], ThoughtDisplay]:
-    """``thinkingConfig`` as the template variable ``enable_thinking``, and whether the reply shows thoughts."""
+def _read_thinking(config: ProtoFields, unused: list[str]) -> tuple[TemplateOptions, ThoughtDisplay]:
+    """What ``thinkingConfig`` is for the template, and whether the reply shows thoughts."""
+    options = TemplateOptions()
     thinking = config.object_or_none("thinking_config")
     if thinking is None:
-        return {}, ThoughtDisplay.OMITTED
+        return options, ThoughtDisplay.OMITTED
     shown = thinking.flag("include_thoughts")
     budget = thinking.integer_or_none("thinking_budget", -1)
     level = thinking.word("thinking_level", ("MINIMAL", "LOW", "MEDIUM", "HIGH"))
-    options: dict[str, Any] = {}
     if budget is not None or level is not None or shown:
-        options["enable_thinking"] = budget != 0
-    honoured = {"include_thoughts"} | ({"thinking_budget"} if budget == 0 else set())
-    unused.extend(thinking.unused(honoured, "generationConfig.thinkingConfig."))
+        options.set_thinking(budget != 0, _THINKING)
+    if level is not None:
+        options.set_effort(thinking, "thinking_level", f"{_THINKING}.thinkingLevel")
+    honoured = {"include_thoughts", "thinking_level"} | ({"thinking_budget"} if budget == 0 else set())
+    unused.extend(thinking.unused(honoured, f"{_THINKING}."))
     return options, ThoughtDisplay.SHOWN if shown else ThoughtDisplay.OMITTED

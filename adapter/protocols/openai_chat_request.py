@@ -27,16 +27,15 @@ from adapter.protocols.knobs import (
     read_json_schema,
     read_sampling,
     read_stop,
-    read_template_options,
     refuse_knobs,
     unused_names,
 )
 from adapter.protocols.normalise import Normaliser
 from adapter.protocols.openai_chat_choice import read_tool_choice
 from adapter.protocols.reading import Fields
+from adapter.protocols.template_options import TemplateOptions
 from adapter.types import ChatRequest, OutputFormat, Tool
 
-NO_EFFORT = "none"
 MAX_CHOICES = 128
 """OpenAI's limit for ``n``."""
 
@@ -56,7 +55,7 @@ _REFUSED: Mapping[str, Collection[Any]] = {
 
 _HONOURED = SAMPLING_KNOBS | _HONOURED_HERE | {
     "model", "messages", "max_tokens", "max_completion_tokens", "stop", "stream", "stream_options", "tools", "tool_choice",
-    "parallel_tool_calls", "response_format", "chat_template_kwargs",
+    "parallel_tool_calls", "response_format", "reasoning_effort", "chat_template_kwargs",
 }  # fmt: skip
 
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -72,6 +71,9 @@ def parse_chat_request(body: Mapping[str, Any], without: Collection[str] = ()) -
     sampling = read_sampling(fields)
     max_tokens = _read_max_tokens(fields)
     check_token_limits(fields, sampling, max_tokens)
+    options = TemplateOptions()
+    options.set_effort(fields, "reasoning_effort")
+    options.set_explicit(fields)
     strict: dict[str, str] = {}
     tools = tuple(_read_tool(tool, strict) for tool in fields.objects("tools"))
     return ChatRequest(
@@ -90,22 +92,12 @@ def parse_chat_request(body: Mapping[str, Any], without: Collection[str] = ()) -
         stop=read_stop(fields, "stop"),
         stream=fields.flag("stream"),
         include_usage=_read_include_usage(fields, history),
-        template_options=_read_effort(fields) | read_template_options(fields),
+        template_options=options.values,
+        option_fields=options.fields,
         handles=history.handles,
         normalised=tuple(normaliser.taken),
-        unused_fields=(*unused_names(fields, _known(fields)), *history.unused),
+        unused_fields=(*unused_names(fields, _HONOURED | _REFUSED.keys()), *history.unused),
     )
-
-
-def _known(fields: Fields) -> Collection[str]:
-    """Names that are honoured or refused in this request."""
-    off = {"reasoning_effort"} if fields.get("reasoning_effort") == NO_EFFORT else set()
-    return _HONOURED | _REFUSED.keys() | off
-
-
-def _read_effort(fields: Fields) -> dict[str, Any]:
-    """``reasoning_effort`` has no effect on the prompt, except ``none``: no thinking. ``chat_template_kwargs`` say more."""
-    return {"enable_thinking": False} if fields.text_or_none("reasoning_effort") == NO_EFFORT else {}
 
 
 def _read_include_usage(fields: Fields, history: History) -> bool:

@@ -21,7 +21,6 @@ from adapter.protocols.knobs import (
     read_json_schema,
     read_sampling,
     read_stop,
-    read_template_options,
     refuse_knobs,
     unused_names,
 )
@@ -29,6 +28,7 @@ from adapter.protocols.normalise import Normaliser
 from adapter.protocols.openai_responses_items import ResponsesHistory
 from adapter.protocols.openai_responses_tools import ResponsesTools, WireTool
 from adapter.protocols.reading import MAX_DEPTH, Fields, deeper_than
+from adapter.protocols.template_options import TemplateOptions
 from adapter.types import ChatRequest, OutputFormat
 
 _REFUSED: Mapping[str, Collection[Any]] = {
@@ -57,7 +57,6 @@ _TOOL_LEVELS = 5
 """Levels above the schema of a tool: the tools, a namespace, its tools, a tool, its parameters."""
 
 _LOG_PROBS = "message.output_text.logprobs"
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +88,22 @@ def parse_responses_request(body: Mapping[str, Any], without: Collection[str] = 
     _check_include(fields)
     check_token_limits(fields, sampling, max_tokens)
     unused = [*unused_names(fields, _HONOURED | _REFUSED.keys()), *tools.unused, *history.unused]
+    output_format = _read_text(fields, unused)
+    options = _read_reasoning(fields, unused)
     return ChatRequest(
         messages=tuple(history.messages),
         tools=tuple(tools.shown),
         tool_choice=tools.choice(fields),
         strict_tools=tools.strict,
         parallel_tool_calls=fields.flag("parallel_tool_calls", default=True),
-        output_format=_read_text(fields, unused),
+        output_format=output_format,
         model=fields.text_or_none("model"),
         max_tokens=max_tokens,
         sampling=sampling,
         stop=read_stop(fields, "stop"),
         stream=fields.flag("stream"),
-        template_options=_read_reasoning(fields, unused) | read_template_options(fields),
+        template_options=options.values,
+        option_fields=options.fields,
         handles=history.handles,
         normalised=tuple(normaliser.taken),
         reply_context=ResponsesContext(tools.wire, _repeated(fields)),
@@ -131,17 +133,15 @@ def _read_text(fields: Fields, unused: list[str]) -> OutputFormat | None:
             raise form.wrong("type", "must be text, json_object or json_schema")
 
 
-def _read_reasoning(fields: Fields, unused: list[str]) -> dict[str, Any]:
-    """``reasoning.effort`` has no effect on the prompt, except ``none``: no thinking."""
+def _read_reasoning(fields: Fields, unused: list[str]) -> TemplateOptions:
+    """What ``reasoning`` is for the template."""
+    options = TemplateOptions()
     reasoning = fields.object_or_none("reasoning")
-    if reasoning is None:
-        return {}
-    effort = reasoning.text_or_none("effort")
-    if effort is not None and effort not in _EFFORTS:
-        raise reasoning.wrong("effort", f"must be one of {', '.join(_EFFORTS)}")
-    known = ("effort",) if effort == "none" else ()
-    unused.extend(f"reasoning.{name}" for name in unused_names(reasoning, known))
-    return {"enable_thinking": False} if effort == "none" else {}
+    if reasoning is not None:
+        options.set_effort(reasoning, "effort")
+        unused.extend(f"reasoning.{name}" for name in unused_names(reasoning, ("effort",)))
+    options.set_explicit(fields)
+    return options
 
 
 def _check_include(fields: Fields) -> None:

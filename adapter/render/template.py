@@ -41,8 +41,14 @@ class ChatTemplate:
         self._variables = jinja2.meta.find_undeclared_variables(environment.parse(source))
 
     def read_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of ``options`` that can change what is rendered: the template names them."""
-        return {name: value for name, value in options.items() if name in self._variables}
+        """Those of ``options`` that can change what is rendered, under the names by which the template reads them."""
+        named = {name: value for name, value in options.items() if name in self._variables}
+        aliased = {ALIASES[name]: value for name, value in options.items() if self.reads(name) and name not in named}
+        return aliased | named
+
+    def reads(self, option: str) -> bool:
+        """Whether the template names this option, or what it calls it."""
+        return option in self._variables or ALIASES.get(option) in self._variables
 
     def render(
         self,
@@ -59,7 +65,7 @@ class ChatTemplate:
         try:
             return self._template.render(
                 **self._special_tokens,
-                **{name: value for name, value in options.items() if name not in _RESERVED},
+                **{name: value for name, value in self.read_options(options).items() if name not in _RESERVED},
                 messages=list(messages),
                 tools=list(tools) or None,
                 documents=None,
@@ -72,6 +78,9 @@ class ChatTemplate:
                 f"the model's chat template refuses this conversation: {error}", field="messages"
             ) from error
 
+
+ALIASES: Mapping[str, str] = {"enable_thinking": "thinking"}
+"""Options that some templates call by another name: those of DeepSeek V3.1, Kimi and Granite."""
 
 _RESERVED = frozenset(
     {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "pad_token", "unk_token"}

@@ -70,6 +70,23 @@ async def test_the_turn_is_found_again_by_its_signature(serve, encode, stream) -
     assert len(answer["samples"]) == 1
 
 
+async def test_fields_that_set_what_the_template_does_not_read_are_listed(serve, encode) -> None:
+    async with serve(FakeEngine(answers(encode)), reasoning_parser="think") as server:
+        body = {
+            "messages": HELLO,
+            "thinking": {"type": "enabled", "budget_tokens": 1024},
+            "output_config": {"effort": "low"},
+            "chat_template_kwargs": {"style": "x"},
+        }
+        async with server.http.post(MESSAGES, json=body) as response:
+            assert response.headers["x-rollserve-unused-fields"].split(",") == [
+                "thinking.budget_tokens",
+                "output_config.effort",
+                "thinking.type",
+                "chat_template_kwargs.style",
+            ]
+
+
 async def test_an_option_that_the_template_does_not_read_forks_nothing(serve, encode) -> None:
     engine = FakeEngine(answers(encode))
     async with serve(engine, reasoning_parser="think") as server:

@@ -267,6 +267,26 @@ def test_thinking_is_a_template_option(thinking: Any, options: dict[str, Any], u
     assert request.unused_fields == unused
 
 
+@pytest.mark.parametrize(
+    ("effort", "options"),
+    [
+        ("low", {"reasoning_effort": "low"}),
+        ("max", {"reasoning_effort": "high"}),
+        ("none", {"enable_thinking": False}),
+        (None, {}),
+    ],
+)
+def test_the_effort_is_a_template_option(effort: str | None, options: dict[str, Any]) -> None:
+    request = parse(output_config={"effort": effort})
+    assert request.template_options == options
+    assert set(request.option_fields.values()) == ({"output_config.effort"} if options else set())
+
+
+def test_fields_of_template_options_are_told() -> None:
+    request = parse(thinking={"type": "adaptive"}, chat_template_kwargs={"style": "x"})
+    assert request.option_fields == {"enable_thinking": "thinking.type", "style": "chat_template_kwargs.style"}
+
+
 def test_template_options_go_before_thinking() -> None:
     request = parse(thinking={"type": "enabled"}, chat_template_kwargs={"enable_thinking": False, "style": "x"})
     assert request.template_options == {"enable_thinking": False, "style": "x"}
@@ -276,7 +296,7 @@ def test_fields_without_effect_are_listed() -> None:
     request = parse(
         metadata={"user_id": "u"},
         service_tier="auto",
-        output_config={"effort": "high"},
+        output_config={"effort": "high", "task_budget": None, "style": "x"},
         context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         betas=["x"],
         messages=[HI, {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}] * 2}, HI],
@@ -287,7 +307,8 @@ def test_fields_without_effect_are_listed() -> None:
         "service_tier",
         "betas",
         "messages.content.redacted_thinking",
-        "output_config.effort",
+        "output_config.task_budget",
+        "output_config.style",
         "context_management",
     )
 
@@ -461,6 +482,7 @@ def results(*blocks: dict[str, Any]) -> dict[str, Any]:
         ("thinking.type", {"thinking": {}}),
         ("thinking.display", {"thinking": {"type": "adaptive", "display": "loud"}}),
         ("thinking.budget_tokens", {"thinking": {"type": "enabled", "budget_tokens": "many"}}),
+        ("output_config.effort", {"output_config": {"effort": "huge"}}),
         ("output_config.format.type", {"output_config": {"format": {"type": "xml"}}}),
         ("output_config.format.schema", {"output_config": {"format": {"type": "json_schema"}}}),
         ("context_management.edits.0.type", {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}),

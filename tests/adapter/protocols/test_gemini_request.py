@@ -183,7 +183,12 @@ def test_sampling_knobs() -> None:
         ({"includeThoughts": True}, {"enable_thinking": True}, ThoughtDisplay.SHOWN, ()),
         ({"thinkingBudget": 0}, {"enable_thinking": False}, ThoughtDisplay.OMITTED, ()),
         ({"thinkingBudget": -1}, {"enable_thinking": True}, ThoughtDisplay.OMITTED, ("thinkingBudget",)),
-        ({"thinkingLevel": "LOW"}, {"enable_thinking": True}, ThoughtDisplay.OMITTED, ("thinkingLevel",)),
+        (
+            {"thinkingLevel": "LOW"},
+            {"enable_thinking": True, "reasoning_effort": "low"},
+            ThoughtDisplay.OMITTED,
+            (),
+        ),
     ],
 )
 def test_thinking(

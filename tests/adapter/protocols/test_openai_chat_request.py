@@ -127,7 +127,7 @@ def test_a_list_of_stop_strings() -> None:
 
 
 def test_fields_without_effect_are_listed() -> None:
-    names = ("store", "user", "metadata", "prompt_cache_key", "service_tier", "reasoning_effort", "verbosity")
+    names = ("store", "user", "metadata", "prompt_cache_key", "service_tier", "verbosity")
     options = {"include_usage": True, "include_obfuscation": False}
     request = parse(**dict.fromkeys(names, "x"), messages=[{**HI, "name": "ann"}], stream_options=options)
     assert request.unused_fields == (*names, "messages.name", "stream_options.include_obfuscation")
@@ -177,7 +177,8 @@ def test_no_effort_is_no_thinking() -> None:
     assert parse(reasoning_effort="none", chat_template_kwargs={"enable_thinking": True}).template_options == {
         "enable_thinking": True
     }
-    assert parse(reasoning_effort="high").unused_fields == ("reasoning_effort",)
+    assert parse(reasoning_effort="xhigh").template_options == {"reasoning_effort": "high"}
+    assert parse(reasoning_effort="xhigh").option_fields == {"reasoning_effort": "reasoning_effort"}
 
 
 def test_several_choices_and_log_probs() -> None:
@@ -292,6 +293,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
         ("n", {"n": True}),
         ("logprobs", {"logprobs": 1}),
         ("reasoning_effort", {"reasoning_effort": 3}),
+        ("reasoning_effort", {"reasoning_effort": "some"}),
         ("tools.0.type", {"tools": [{"type": "custom", "custom": {"name": "a"}}]}),
         ("tools.0.type", {"tools": [{"function": {"name": "a"}}]}),
         ("tools.0.function", {"tools": [{"type": "function"}]}),

@@ -220,9 +220,10 @@ def test_fields_that_describe_the_client_are_listed() -> None:
     )  # fmt: skip
     assert request.unused_fields == (
         "prompt_cache_key", "client_metadata", "service_tier", "safety_identifier", "user", "stream_options",
-        "text.verbosity", "reasoning.effort", "reasoning.summary",
+        "text.verbosity", "reasoning.summary",
     )  # fmt: skip
-    assert request.template_options == {}
+    assert request.template_options == {"reasoning_effort": "high"}
+    assert request.option_fields == {"reasoning_effort": "reasoning.effort"}
 
 
 def test_output_formats() -> None:
@@ -280,6 +281,7 @@ def test_the_session_that_a_body_names() -> None:
         ({"tools": [{**LOOKUP, "allowed_callers": ["programmatic"]}]}, "tools.0.allowed_callers"),
         ({"tools": [{**PATCH, "format": {"type": "json"}}]}, "tools.0.format.type"),
         ({"tools": [LOOKUP], "tool_choice": "any"}, "tool_choice"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
         ({"tools": [LOOKUP], "tool_choice": {"type": "function", "name": "other"}}, "tool_choice.name"),
         ({"tools": [LOOKUP], "tool_choice": {"type": "web_search"}}, "tool_choice.type"),
         ({"tools": [LOOKUP], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}}, "tool_choice.tools"),

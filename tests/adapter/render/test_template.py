@@ -76,3 +76,25 @@ def test_only_options_that_the_template_names_can_matter() -> None:
     template = ChatTemplate("{% if thinking is defined and thinking %}<think>{% endif %}{% set own = 1 %}{{ own }}")
     options = {"thinking": False, "own": 2, "style": "x"}
     assert template.read_options(options) == {"thinking": False}
+    assert [template.reads(name) for name in options] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({"enable_thinking": True}, "on"),
+        ({"enable_thinking": False}, "off"),
+        ({"enable_thinking": True, "thinking": False}, "off"),
+        ({}, "off"),
+    ],
+)
+def test_thinking_has_another_name_in_some_templates(options: dict[str, Any], shown: str) -> None:
+    source = "{% if not thinking is defined %}{% set thinking = false %}{% endif %}{{ 'on' if thinking else 'off' }}"
+    template = ChatTemplate(source)
+    assert template.render([], (), options) == shown
+    assert template.reads("enable_thinking")
+
+
+def test_a_template_with_the_usual_name_is_given_no_other() -> None:
+    template = ChatTemplate("{{ enable_thinking }} {{ thinking is defined }}")
+    assert template.render([], (), {"enable_thinking": False}) == "False False"
