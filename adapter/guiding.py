@@ -27,11 +27,11 @@ async def ensured_guide(
 
 
 def _check(plan: GuidePlan) -> None:
-    fault = grammar_fault(plan.guide)
-    if fault is None:
-        return
+    """The client's schemas one by one, so that the right field is named, then the whole."""
     for demand in plan.demands:
-        own_fault = grammar_fault(Guide(GuideKind.JSON_SCHEMA, json.dumps(demand.schema)))
-        if own_fault is not None:
-            raise BadRequest(f"this schema cannot be ensured: {own_fault}", field=demand.field)
-    raise BadRequest(f"this cannot be ensured: {fault}", field=plan.field)
+        fault = grammar_fault(Guide(GuideKind.JSON_SCHEMA, json.dumps(demand.schema)))
+        if fault is not None:
+            raise BadRequest(f"this schema cannot be ensured: {fault}", field=demand.field)
+    fault = grammar_fault(plan.guide)
+    if fault is not None:
+        raise BadRequest(f"this cannot be ensured: {fault}", field=plan.field)

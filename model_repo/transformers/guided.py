@@ -30,7 +30,7 @@ CACHED_GRAMMARS = 32
 JSON_BLANKS = {"whitespace_pattern": r"[ \n\r\t]{1,32}"}
 """Blanks wherever JSON allows them, but not for ever: a small model would go on writing them."""
 
-MAX_REASON = 500
+MAX_REASON = 300
 """Characters of the compiler's message."""
 
 
@@ -85,7 +85,7 @@ class GuideState:
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
         allowed = np.unpackbits(bits, count=self._vocab_size, bitorder="little").view(np.bool_)
         allowed[self._own_ends] = False  # which tokens end a reply is the request's to say
-        self.error = self._matcher.get_error()[:MAX_REASON]
+        self.error = _reason(self._matcher.get_error())
         self._complete = self._matcher.is_accepting()
         self._over = not allowed.any()
         self._mask = torch.from_numpy(allowed).to(self._device)
@@ -99,7 +99,9 @@ class GuideCompiler:
         try:
             self._tokenizer = LLTokenizer(tokenizer_file.read_text(encoding="utf-8"), n_vocab=vocab_size)
         except (OSError, ValueError) as error:
-            raise SettingsError(f"parameter guided_decoding: {tokenizer_file} is not usable: {error}") from error
+            raise SettingsError(
+                f"parameter guided_decoding: {tokenizer_file} is not usable ({error}); none does without it"
+            ) from error
         self._vocab_size = vocab_size
         self._device = device
         self._matcher = lru_cache(CACHED_GRAMMARS)(self._new_matcher)
@@ -117,19 +119,26 @@ class GuideCompiler:
     def _compile(self, guide: GuideValues) -> GuideState:
         matcher = self._matcher(guide.kind, guide.text).deep_copy()
         state = GuideState(matcher, self._tokenizer.eos_tokens, self._vocab_size, self._device)
-        if state.error or state.over:
-            raise GuideRefused(state.error or "it lets nothing be written")
+        if state.over:
+            raise GuideRefused("it lets nothing be written")
+        if state.error:
+            raise GuideRefused(state.error)
         return state
 
     def _new_matcher(self, kind: str, text: str) -> LLMatcher:
         try:
             grammar = _GRAMMARS[kind](text)
         except ValueError as error:
-            raise GuideRefused(str(error)[:MAX_REASON]) from None
+            raise GuideRefused(_reason(str(error))) from None
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
         if matcher.is_error():
-            raise GuideRefused(matcher.get_error()[:MAX_REASON])
+            raise GuideRefused(_reason(matcher.get_error()))
         return matcher
+
+
+def _reason(message: str) -> str:
+    """The first line: what follows shows the grammar and the state of the matcher."""
+    return message.partition("\n")[0][:MAX_REASON]
 
 
 def _json_schema(text: str) -> str:
