@@ -44,8 +44,10 @@ OPENCODE_TITLE = request("You are a title generator. You output ONLY a thread ti
 SOME_TITLE = request("You help. Please write a short title for the chat.", tools=False)
 CLAUDE_SUMMARY = request(user="done\nCRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n")
 CODEX_SUMMARY = request(user="You are performing a CONTEXT CHECKPOINT COMPACTION. Create a summary.", tools=False)
-QWEN_SUMMARY = request("You are the component that summarizes internal chat history into a structure.", tools=False)
-OPENCODE_SUMMARY = request("You are an anchored context summarization assistant for coding sessions.", tools=False)
+QWEN_SUMMARY = request("You are the component that summarizes a conversation when its context window", tools=False)
+QWEN_OLD_SUMMARY = request("You are the component that summarizes internal chat history into a structure.", tools=False)
+OPENCODE_SUMMARY = request("You are a context summarization agent. You are given a conversation", tools=False)
+OPENCODE_OLD_SUMMARY = request("You are an anchored context summarization assistant for sessions.", tools=False)
 QWEN_MEMORY = request("You are now acting as the managed memory extraction subagent for an assistant.")
 QWEN_RULES = """
 Important Rules:
@@ -107,9 +109,11 @@ ONE_TOKEN = request(None, "quota", tools=False, max_tokens=1)
         (OPENCODE, PLAIN, Label()),
         (OPENCODE, OPENCODE_TITLE, Label(LabelKind.TITLE, source="system:opencode-title")),
         (OPENCODE, OPENCODE_SUMMARY, Label(LabelKind.COMPACTION, source="system:opencode-compaction")),
+        (OPENCODE, OPENCODE_OLD_SUMMARY, Label(LabelKind.COMPACTION, source="system:opencode-compaction")),
         (OPENCODE_SUBAGENT, PLAIN, Label(LabelKind.SUBAGENT, "ses_2", "ses_1", "header:x-parent-session-id")),
         (QWEN, PLAIN, Label()),
         (QWEN, QWEN_SUMMARY, Label(LabelKind.COMPACTION, source="system:qwen-compaction")),
+        (QWEN, QWEN_OLD_SUMMARY, Label(LabelKind.COMPACTION, source="system:qwen-compaction")),
         (QWEN, QWEN_MEMORY, Label(LabelKind.MEMORY, source="system:qwen-memory")),
         (QWEN, QWEN_MEMORY_AGENT, Label(LabelKind.MEMORY, source="system:qwen-memory")),
         (QWEN, QWEN_SUBAGENT, Label(LabelKind.SUBAGENT, source="system:qwen-subagent")),

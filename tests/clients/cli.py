@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
+import shlex
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -31,27 +33,42 @@ Call = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """How the CLI's own tools are called. ``agent`` starts a sub-agent with a prompt; None where there is none."""
+    """How the CLI's own tools are called. ``agent`` starts a sub-agent with a prompt; None where there is none.
+
+    A sub-agent in the background (``agent_reports_later``) gives no result to the call, but a message when it is done.
+    ``meanwhile`` is a call with which the main agent passes the time, where its end would be the sub-agent's too.
+    """
 
     write: Callable[[Path, str], Call]
     run: Callable[[str], Call]
     read: Callable[[Path], Call]
     agent: Callable[[str], Call] | None = None
+    agent_reports_later: bool = False
+    meanwhile: Call | None = None
     no_agent_because: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cli:
-    """``command`` and ``resume`` are followed by the prompt. In ``env`` and ``files`` (path under the home -> text), ``{url}`` stands for
-    the server's URL (with ``/s/SID``, if the session is named by it) and ``{key}`` for the API key."""
+    """``command`` and ``resume`` are followed by the prompt. ``files`` are under the home: path -> text. In them and in ``env``,
+    ``{url}`` stands for the server's URL (with ``/s/SID``, where that names the session), ``{key}`` for the API key, ``{home}`` for
+    the home."""
 
     name: str
     protocol: str
+    prompt_tokens: int
+    """About what the first prompt takes, in Qwen3's tokens."""
     command: tuple[str, ...]
     resume: tuple[str, ...]
     tools: Tools
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    session_name: str = ""
+    """How it names its session by itself; empty if only its API key does."""
+    at_overflow: str = ""
+    """What it says when it gives up because its prompt is past the context; empty if it goes on with a summary."""
+    branches: Mapping[str, int] = field(default_factory=dict)
+    """Scenario -> into how many branches its main loop may fall, where that is not one: the CLI itself rewrites its history."""
 
     def __str__(self) -> str:
         return self.name
@@ -81,9 +98,9 @@ class Ended:
     errors: str
 
 
-async def start(cli: Cli, place: Place, url: str, prompt: str, *, resume: bool = False, key: str = "unused") -> Ended:
+async def start(cli: Cli, place: Place, url: str, prompt: str, *, resume: bool = False, key: str = "key") -> Ended:
     """Run the CLI to its end. Nothing of it is left when this returns. Raises: TimeoutError, with what it said."""
-    fill = _filler(url, key)
+    fill = _filler(place.home, url, key)
     for folder in (place.home, place.work):
         folder.mkdir(parents=True, exist_ok=True)
     for name, text in cli.files.items():
@@ -136,8 +153,8 @@ def _environment(home: Path) -> dict[str, str]:
     }
 
 
-def _filler(url: str, key: str) -> Callable[[str], str]:
-    return lambda text: text.replace("{url}", url).replace("{key}", key)
+def _filler(home: Path, url: str, key: str) -> Callable[[str], str]:
+    return lambda text: text.replace("{home}", str(home)).replace("{url}", url).replace("{key}", key)
 
 
 def call(name: str, **arguments: Any) -> Call:
@@ -158,10 +175,13 @@ CLAUDE_ENV = {
 }
 CLAUDE = Cli(
     name="claude",
+    prompt_tokens=11600,
     protocol="messages",
     command=_CLAUDE,
     resume=("claude", "--continue", *_CLAUDE[1:]),
     env=CLAUDE_ENV,
+    session_name="[0-9a-f-]{36}",
+    branches={"overflow": 2},
     tools=Tools(
         write=lambda path, content: call("Write", file_path=str(path), content=content),
         run=lambda command: call("Bash", command=command, description="Run a command"),
@@ -169,6 +189,7 @@ CLAUDE = Cli(
         agent=lambda prompt: call(
             "Agent", description="Part of the task", prompt=prompt, subagent_type="general-purpose"
         ),
+        agent_reports_later=True,
     ),
 )
 
@@ -196,12 +217,15 @@ def _opencode(protocol: str, package: str) -> Cli:
     }
     return Cli(
         name=f"opencode-{protocol}",
+        prompt_tokens=7300,
         protocol=protocol,
         command=("opencode", "run"),
         resume=("opencode", "run", "--continue"),
         env={"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"},
         files={".config/opencode/opencode.json": json.dumps(config)},
         tools=_OPENCODE_TOOLS,
+        session_name="ses_.*",
+        branches={"overflow": 2},
     )
 
 
@@ -210,31 +234,111 @@ OPENCODE_MESSAGES = _opencode("messages", "@ai-sdk/anthropic")
 
 _QWEN_TOOLS = Tools(
     write=lambda path, content: call("write_file", file_path=str(path), content=content),
-    run=lambda command: call("run_shell_command", command=command, is_background=False),
+    # It loses the output of a command that ends at once.
+    run=lambda command: call("run_shell_command", command=f"{command}; sleep 1", is_background=False),
     read=lambda path: call("read_file", file_path=str(path)),
-    agent=lambda prompt: call(
-        "agent", description="Part of the task", prompt=prompt, subagent_type="general-purpose"
-    ),
+    agent=lambda prompt: call("agent", description="Part of the task", prompt=prompt, subagent_type="general-purpose"),
+    agent_reports_later=True,
 )
 
 
 def _qwen(protocol: str, auth: str, env: Mapping[str, str]) -> Cli:
     return Cli(
         name=f"qwen-{protocol}",
+        prompt_tokens=17100,
         protocol=protocol,
         command=("qwen", "-y", "-p"),
         resume=("qwen", "-y", "--continue", "-p"),
         env=env,
         files={".qwen/settings.json": json.dumps({"security": {"auth": {"selectedType": auth}}})},
         tools=_QWEN_TOOLS,
+        branches={"overflow": 2},
     )
 
 
-QWEN_CHAT = _qwen(
-    "chat", "openai", {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "{key}", "OPENAI_MODEL": MODEL}
-)
+QWEN_CHAT = _qwen("chat", "openai", {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "{key}", "OPENAI_MODEL": MODEL})
 QWEN_MESSAGES = _qwen(
     "messages", "anthropic", {"ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_API_KEY": "{key}", "ANTHROPIC_MODEL": MODEL}
 )
 
-CLIS = (CLAUDE, OPENCODE_CHAT, OPENCODE_MESSAGES, QWEN_CHAT, QWEN_MESSAGES)
+_CODEX_FLAGS = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+_CODEX_CONFIG = f"""\
+model = "{MODEL}"
+model_provider = "server"
+
+[model_providers.server]
+name = "server"
+base_url = "{{url}}/v1"
+env_key = "SERVER_KEY"
+wire_api = "responses"
+"""
+CODEX = Cli(
+    name="codex",
+    prompt_tokens=8700,
+    protocol="responses",
+    command=("codex", "exec", *_CODEX_FLAGS),
+    resume=("codex", "exec", *_CODEX_FLAGS, "resume", "--last"),
+    env={"SERVER_KEY": "{key}"},
+    files={".codex/config.toml": _CODEX_CONFIG},
+    session_name="[0-9a-f-]{36}",
+    at_overflow="ran out of room in the model's context window",
+    tools=Tools(
+        write=lambda path, content: call("exec_command", cmd=f"printf %s {shlex.quote(content)} > {path}"),
+        run=lambda command: call("exec_command", cmd=command),
+        read=lambda path: call("exec_command", cmd=f"cat {path}"),
+        agent=lambda prompt: call("multi_agent_v1__spawn_agent", message=prompt),
+        agent_reports_later=True,
+        meanwhile=call("exec_command", cmd="sleep 1"),
+    ),
+)
+_SMALL_CODEX_CONFIG = f"""\
+model_instructions_file = "{{home}}/instructions.md"
+include_permissions_instructions = false
+include_environment_context = false
+include_apps_instructions = false
+include_collaboration_mode_instructions = false
+web_search = "disabled"
+{_CODEX_CONFIG}
+[agents]
+enabled = false
+
+[features]
+goals = false
+
+[skills]
+include_instructions = false
+"""
+CODEX_SMALL = dataclasses.replace(
+    CODEX,
+    name="codex-small",
+    files={
+        ".codex/config.toml": _SMALL_CODEX_CONFIG,
+        "instructions.md": "You are a helpful agent. Answer in one short sentence.",
+    },
+)
+CLAUDE_BARE = dataclasses.replace(CLAUDE, name="claude-bare", command=("claude", "--bare", *_CLAUDE[1:]))
+OPENCODE_RESPONSES = _opencode("responses", "@ai-sdk/openai")
+
+GEMINI = Cli(
+    name="gemini",
+    protocol="gemini",
+    prompt_tokens=10000,
+    command=("gemini", "-y", "-p"),
+    resume=("gemini", "-y", "--resume", "latest", "-p"),
+    env={
+        "GOOGLE_GEMINI_BASE_URL": "{url}",
+        "GEMINI_API_KEY": "{key}",
+        "GEMINI_MODEL": MODEL,
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+    },
+    files={".gemini/settings.json": json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}})},
+    tools=Tools(
+        write=lambda path, content: call("write_file", file_path=str(path), content=content),
+        run=lambda command: call("run_shell_command", command=command),
+        read=lambda path: call("read_file", file_path=str(path)),
+        agent=lambda prompt: call("invoke_agent", agent_name="generalist", prompt=prompt),
+    ),
+    branches={"overflow": 2},
+)
+
+CLIS = (CLAUDE, CODEX, OPENCODE_CHAT, OPENCODE_MESSAGES, OPENCODE_RESPONSES, QWEN_CHAT, QWEN_MESSAGES, GEMINI)

@@ -6,6 +6,7 @@ These tests are left out of a plain run (they install 1.6 GB): ``make test-clien
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One CLI in one scenario, with its folders and its session. Made by ``Arena.agent``."""
+    """One CLI in one scenario, with its folders and its session. Made by ``Arena.agent``. ``sid`` is its API key, too."""
 
     arena: Arena
     cli: Cli
@@ -46,18 +47,18 @@ class Agent:
 
     async def says(self, step: str, *, resume: bool = False) -> Ended:
         """Give the CLI a prompt that sets off ``step``, and wait for its end."""
-        return await start(self.cli, self.place, self.url, self.story.prompt(step, "Please do it."), resume=resume)
+        prompt = self.story.prompt(step, "Please do it.")
+        return await start(self.cli, self.place, self.url, prompt, resume=resume, key=self.sid)
 
     async def judged(self) -> Verdict:
         """End the session and judge it. Raises: AssertionError."""
-        verdict = await self.arena.judged(self.sid)
+        verdict = await self.arena.judged(self.sid, self.cli.branches.get(self.scenario, 1))
         self.arena.results[(self.cli.name, self.scenario)] = str(verdict)
         return verdict
 
     async def tool_results(self) -> str:
         """What came back from tools, as the model was shown it."""
-        async with self.arena.http.get(f"/v1/sessions/{self.sid}", raise_for_status=True) as response:
-            paths = (await response.json())["paths"]
+        paths = (await self.arena.get(f"/v1/sessions/{self.sid}"))["paths"]
         messages = [step["message"] for path in paths for step in path if step["role"] == "tool"]
         return "\n".join(str(message["content"]) for message in messages)
 
@@ -75,20 +76,36 @@ class Arena:
         return self.server.http
 
     async def agent(self, cli: Cli, scenario: str, copy: int = 0, **settings: Any) -> Agent:
-        """An agent with a session of its own; ``settings`` are fields of ``POST /v1/sessions``."""
+        """An agent with a session that its URL names; ``settings`` are fields of ``POST /v1/sessions``."""
         key = key_of(cli, scenario, copy)
         async with self.http.post("/v1/sessions", json={"sid": key, **settings}, raise_for_status=True) as response:
             opened = await response.json()
         return Agent(self, cli, scenario, Story(key), Place(self.root / key), opened["base_url"], key)
 
-    async def judged(self, sid: str) -> Verdict:
-        async with self.http.get(f"/v1/sessions/{sid}/explain", raise_for_status=True) as response:
-            explained = (await response.json())["turns"]
+    def unnamed_agent(self, cli: Cli, scenario: str) -> Agent:
+        """An agent whose URL names no session, with an API key of its own."""
+        key = key_of(cli, scenario, 0)
+        return Agent(self, cli, scenario, Story(key), Place(self.root / key), self.server.url, key)
+
+    async def sessions(self) -> set[str]:
+        """The names of those that are open."""
+        return {session["sid"] for session in (await self.get("/v1/sessions"))["sessions"]}
+
+    async def judged(self, sid: str, branches: int = 1) -> Verdict:
+        """End a session and judge it. What is judged lies in a file beside the agents' folders."""
+        shown = await self.get(f"/v1/sessions/{sid}")
+        explained = (await self.get(f"/v1/sessions/{sid}/explain"))["turns"]
         async with self.http.post(f"/v1/sessions/{sid}/finish", json={"reward": 1.0}) as response:
             assert response.status == 200, await response.text()
             export = await response.json()
         log = [entry for entry in self.server.logged() if entry["session"] == sid]
-        return judge(log, explained, export)
+        evidence = {"paths": shown["paths"], "explained": explained, "export": export, "log": log}
+        (self.root / f"{sid}.json").write_text(json.dumps(evidence, indent=1, ensure_ascii=False))
+        return judge(log, explained, export, branches)
+
+    async def get(self, path: str) -> Any:
+        async with self.http.get(path, raise_for_status=True) as response:
+            return await response.json()
 
 
 def key_of(cli: Cli, scenario: str, copy: int) -> str:

@@ -43,7 +43,9 @@ def _install(target: Path, progress: Progress | None) -> None:
         progress(f"installing the agent CLIs from npm (1.6 GB on disk, once): {', '.join(versions())}")
     # The pinned Node runs the CLIs, so what npm thinks of the machine's own ("Unsupported engine") does not matter.
     command = [npm, "install", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
-    result = subprocess.run(command, cwd=target, stdin=subprocess.DEVNULL, stdout=2, stderr=subprocess.PIPE, check=False)
+    result = subprocess.run(
+        command, cwd=target, stdin=subprocess.DEVNULL, stdout=2, stderr=subprocess.PIPE, check=False
+    )
     if result.returncode:
         raise AssetError(f"npm could not install the agent CLIs:\n{result.stderr.decode(errors='replace').strip()}")
 

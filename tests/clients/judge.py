@@ -1,4 +1,4 @@
-"""Was the session recorded as it was? What the engine logged, what the tree says, and what was exported, held against each other."""
+"""Was the session recorded as it happened? What the engine logged, what the tree says and what was exported agree."""
 
 from __future__ import annotations
 
@@ -26,11 +26,16 @@ class Verdict:
         return f"{self.turns} turns: {', '.join(counts)}"
 
 
-def judge(log: Sequence[Mapping[str, Any]], explained: Sequence[Turn], export: Mapping[str, Any]) -> Verdict:
-    """``log`` is the engine's of one session, ``explained`` and ``export`` are the server's. Raises: AssertionError."""
+def judge(
+    log: Sequence[Mapping[str, Any]], explained: Sequence[Turn], export: Mapping[str, Any], branches: int = 1
+) -> Verdict:
+    """``log`` is the engine's of one session, ``explained`` and ``export`` are the server's. The main loop may fall into at most
+    ``branches``, one after the other. Raises: AssertionError."""
     main = [turn for turn in explained if turn["label"]["kind"] == "main"]
-    check_one_branch(main)
-    check_one_row(main, export)
+    found = branches_of(main)
+    assert 1 <= len(found) <= branches, [(turn["turn_index"], turn["base_turn"], turn["reason"]) for turn in main]
+    for branch in found:
+        check_one_row(branch, export)
     check_trained_once(log, export)
     return Verdict(
         turns=len(explained),
@@ -40,20 +45,22 @@ def judge(log: Sequence[Mapping[str, Any]], explained: Sequence[Turn], export: M
     )
 
 
-def check_one_branch(main: Sequence[Turn]) -> None:
-    """Each turn of the main loop goes on from the one before it."""
-    assert main, "no turn of the main loop"
-    for before, turn in zip([None, *(turn["turn_index"] for turn in main)], main, strict=False):
-        assert turn["base_turn"] == before, f"turn {turn['turn_index']}: {turn['reason']}, {turn['divergence']}"
+def branches_of(turns: Sequence[Turn]) -> list[list[int]]:
+    """Turns that go on from one another, by index; a turn that does not go on from the one before it begins a branch."""
+    branches: list[list[int]] = []
+    for turn in turns:
+        if not branches or turn["base_turn"] != branches[-1][-1]:
+            branches.append([])
+        branches[-1].append(turn["turn_index"])
+    return branches
 
 
-def check_one_row(main: Sequence[Turn], export: Mapping[str, Any]) -> None:
-    """One sample trains all turns of the main loop."""
-    wanted = {turn["turn_index"] for turn in main}
+def check_one_row(branch: Sequence[int], export: Mapping[str, Any]) -> None:
+    """One sample trains all turns of the branch."""
     trained = [
         {turn["turn_index"] for turn in sample["metadata"]["turns"] if turn["trained"]} for sample in export["samples"]
     ]
-    assert any(wanted <= indices for indices in trained), f"main loop {wanted}, rows {trained}"
+    assert any(set(branch) <= indices for indices in trained), f"branch {branch}, rows {trained}"
 
 
 def check_trained_once(log: Sequence[Mapping[str, Any]], export: Mapping[str, Any]) -> None:

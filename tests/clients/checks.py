@@ -1,0 +1,20 @@
+"""What is asked of every agent that came to its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clients.cli import CLIS, Ended
+from tests.clients.conftest import Agent
+from tests.clients.scenarios import ANSWER, CONTENT, RESULT
+
+every_cli = pytest.mark.parametrize("cli", CLIS, ids=str)
+
+
+async def check_done(agent: Agent, ended: Ended, content: str = CONTENT) -> None:
+    """It ended well, its file is there, its command ran, and the model saw what the command printed."""
+    assert ended.status == 0, ended
+    assert ANSWER in ended.said, ended
+    assert (agent.place.work / "notes.txt").read_text() == content
+    results = await agent.tool_results()
+    assert RESULT in results, results
