@@ -1,8 +1,8 @@
 """A server's journal from start to stop: the folder is claimed, the key of handles read or made, what is there recovered.
 
-<journal>/claim          held by the process that uses the folder, so that no other one does
-<journal>/handles.key    32 random bytes; handles that clients hold stay valid as long as it is there
-<journal>/*.journal      see ``adapter.storage.segments``
+``claim`` in it is held by the server that uses the folder, ``claim-SLOT`` by the worker that uses a slot, so that nobody else does.
+``handles.key`` are 32 random bytes: handles that clients hold are valid as long as they stay. For the rest see
+``adapter.storage.layout``.
 """
 
 from __future__ import annotations
@@ -12,22 +12,32 @@ import fcntl
 import logging
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from adapter.config import Config
 from adapter.handles import KEY_BYTES, Handles
 from adapter.logs import event
+from adapter.ownership import Ownership
 from adapter.recorder import JournalRecorder, Recorder, Unrecorded
 from adapter.storage.atomic import write_atomically
 from adapter.storage.errors import StorageError
 from adapter.storage.frames import FileHeader
 from adapter.storage.journal import Journal
+from adapter.storage.layout import prepare, read_layout
 from adapter.storage.recovery import Recovered, recover
 from adapter.types import Durability
 
 logger = logging.getLogger("rollserve.journal")
+
+
+PREDECESSOR_S = 15.0
+"""More than a worker takes to end once its supervisor is gone."""
+
+
+class FolderInUse(StorageError):
+    """Another process has the journal, or this slot of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +57,32 @@ def journal_folder(config: Config) -> Path:
     return Path(state) / "rollserve" / "journal"
 
 
+@contextmanager
+def prepared(config: Config) -> Iterator[None]:
+    """The journal's folder, claimed for this server and laid out for its workers. Raises: StorageError."""
+    if config.durability is Durability.NONE:
+        yield
+        return
+    folder = journal_folder(config)
+    with _claimed(folder, "claim"):
+        prepare(folder, config.workers, Ownership(0, config.workers).owner, logger.info)
+        _key(folder / "handles.key")
+        yield
+
+
 @asynccontextmanager
 async def recording(config: Config, slot: int = 0) -> AsyncIterator[Recording]:
-    """Recover what the slot's journal holds and record behind it. Raises: StorageError."""
+    """Recover what the slot's journal holds and record behind it; the folder is ``prepared``. Raises: StorageError."""
     if config.durability is Durability.NONE:
         yield Recording(Unrecorded(), None, Handles())
         return
     folder = journal_folder(config)
-    with _claimed(folder, slot):
+    async with _slot_claimed(folder, slot):
+        layout = read_layout(folder)
+        if layout is None:
+            raise StorageError(f"{folder} has no journal; it was removed while the server started")
         handles = Handles(_key(folder / "handles.key"))
+        folder = layout.segments(folder)
         found = await asyncio.to_thread(recover, folder, slot)
         for report in found.reports:
             event(logger, logging.WARNING, "journal", report=report)
@@ -73,12 +100,28 @@ async def recording(config: Config, slot: int = 0) -> AsyncIterator[Recording]:
             journal.close()
 
 
+@asynccontextmanager
+async def _slot_claimed(folder: Path, slot: int) -> AsyncIterator[None]:
+    """A worker whose supervisor was killed takes a while to end; the next one of its slot waits. Raises: StorageError."""
+    deadline = asyncio.get_running_loop().time() + PREDECESSOR_S
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(_claimed(folder, f"claim-{slot:02d}"))
+                break
+            except FolderInUse:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(PREDECESSOR_S / 50)
+        yield
+
+
 @contextmanager
-def _claimed(folder: Path, slot: int) -> Iterator[None]:
-    """Raises: StorageError, if another process has the folder."""
+def _claimed(folder: Path, name: str) -> Iterator[None]:
+    """Raises: StorageError; FolderInUse, if another process has it."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        claim = os.open(folder / f"claim-{slot:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        claim = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StorageError(f"cannot use {folder} for the journal: {error.strerror or error}; see --journal") from error
     try:
@@ -88,7 +131,7 @@ def _claimed(folder: Path, slot: int) -> Iterator[None]:
         yield
     except BlockingIOError as error:
         owner = os.read(claim, 32).decode().strip()
-        raise StorageError(
+        raise FolderInUse(
             f"{folder} is in use by process {owner or 'unknown'}; give this server a folder of its own with --journal"
         ) from error
     finally:

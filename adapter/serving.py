@@ -16,7 +16,7 @@ from adapter.handles import HandleIds
 from adapter.http.server import Address, Extend, listening
 from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
-from adapter.journaling import recording
+from adapter.journaling import prepared, recording
 from adapter.ownership import Ownership
 from adapter.parsing import choose_parsers
 from adapter.render.prompt import Renderer
@@ -162,8 +162,9 @@ async def configured_engine(config: Config, tell: Tell) -> AsyncIterator[str]:
 async def everything(config: Config, tell: Tell, ids: ReplyIds | None = None) -> AsyncIterator[RunningServer]:
     """The embedded engine, or the configured one, with the adapter in front of it. Raises: as the functions above; ConfigError."""
     renderer = load_renderer(config, tell)
-    async with (
-        configured_engine(config, tell) as triton,
-        adapter_server(config, triton, renderer, ids) as server,
-    ):
-        yield server
+    with prepared(config):
+        async with (
+            configured_engine(config, tell) as triton,
+            adapter_server(config, triton, renderer, ids) as server,
+        ):
+            yield server

@@ -86,7 +86,11 @@ def _take(found: Recovered, name: SegmentName, extent: Extent, frame: Frame) -> 
     if sid is None:
         return
     expected = found.counts.get(sid, 0)
-    if frame.header["n"] != expected and sid not in found.damaged:
+    ends = frame.kind in (
+        FrameKind.FINISH,
+        FrameKind.DROP,
+    )  # what is left of a session that is over may be its last frame alone
+    if frame.header["n"] != expected and not ends and sid not in found.damaged:
         found.damaged[sid] = f"frame {expected} of session {sid!r} is missing before offset {extent.start} of {name}"
         found.reports.append(found.damaged[sid])
     found.counts[sid] = frame.header["n"] + 1

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from adapter.config import Config
+from adapter.journaling import prepared
 from adapter.serving import Tell, configured_engine, everything, load_renderer
 from adapter.workers.supervisor import workers
 
@@ -21,5 +22,6 @@ async def everything_in_one(config: Config, tell: Tell) -> AsyncIterator[str]:
 async def everything_with_workers(config: Config, tell: Tell) -> AsyncIterator[str]:
     """Gives the URL that the workers share. Raises: as ``everything``; WorkersFailed."""
     load_renderer(config, tell)  # a mistake in these settings should not wait for an engine to start
-    async with configured_engine(config, tell) as triton, workers(config, triton) as url:
-        yield url
+    with prepared(config):
+        async with configured_engine(config, tell) as triton, workers(config, triton) as url:
+            yield url

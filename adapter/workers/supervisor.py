@@ -57,7 +57,7 @@ class Supervisor:
     assignments: Sequence[Assignment]
     config: Config
     _workers: dict[int, _Worker] = field(default_factory=dict)
-    _stopping: bool = False
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> None:
         """Until every worker serves. Raises: WorkersFailed."""
@@ -71,7 +71,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Ask every worker to stop; kill those that are still there after the deadline."""
-        self._stopping = True
+        self._stopping.set()
         processes = [worker.process for worker in self._workers.values() if worker.process.returncode is None]
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
@@ -92,7 +92,7 @@ class Supervisor:
             worker = self._workers.get(assignment.slot)
             if worker is not None:
                 await self._watch(assignment.slot, worker)
-            await asyncio.sleep(0 if self._stopping else pause)
+            await asyncio.sleep(0 if self._stopping.is_set() else pause)
             try:
                 if not self._stopping:
                     await self._start(assignment)

@@ -14,6 +14,7 @@ import aiohttp
 from adapter.config import Config
 from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
+from adapter.journaling import prepared
 from adapter.serving import adapter_server, load_renderer
 from tests.support.assets import tokenizer_dir
 from tests.support.triton import running_triton
@@ -56,9 +57,10 @@ async def scripted_server(
         "coalesce_ms": coalesce_ms,
     }
     config = Config(port=0, tokenizer=tokenizer, **{"journal": run_dir / "journal", **settings})
-    async with (
-        running_triton("scripted", run_dir, parameters) as triton,
-        adapter_server(config, triton.grpc_address, load_renderer(config, print), ids) as server,
-        aiohttp.ClientSession(server.url) as http,
-    ):
-        yield ScriptedServer(server.url, http, server.state, engine_log)
+    async with running_triton("scripted", run_dir, parameters) as triton:
+        with prepared(config):
+            async with (
+                adapter_server(config, triton.grpc_address, load_renderer(config, print), ids) as server,
+                aiohttp.ClientSession(server.url) as http,
+            ):
+                yield ScriptedServer(server.url, http, server.state, engine_log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
 import aiohttp
@@ -14,7 +14,7 @@ from adapter.handles import HandleIds
 from adapter.http.server import listening
 from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
-from adapter.journaling import recording
+from adapter.journaling import prepared, recording
 from adapter.render.prompt import Renderer
 from adapter.serving import WorkerPlace
 from adapter.sessions import Sessions
@@ -47,6 +47,16 @@ async def serving(
     place = place or WorkerPlace()
     if config.journal is None:
         config = dataclasses.replace(config, durability=Durability.NONE)
+    config = dataclasses.replace(config, workers=place.ownership.workers)
+    with prepared(config) if place.ownership.slot == 0 else nullcontext():
+        async with _recorded(engine, renderer, config, ids, place) as server:
+            yield server
+
+
+@asynccontextmanager
+async def _recorded(
+    engine: Engine, renderer: Renderer, config: Config, ids: ReplyIds | None, place: WorkerPlace
+) -> AsyncIterator[TestServer]:
     async with recording(config, place.ownership.slot) as recorded:
         services = TurnServices.build(config, engine, renderer, ids or HandleIds(recorded.handles))
         sessions = Sessions(

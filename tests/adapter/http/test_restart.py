@@ -212,7 +212,7 @@ async def test_a_damaged_session_costs_itself_only(restart, encode, tmp_path) ->
         for sid in ("bad", "good"):
             await open_session(server, sid)
             await ask(server, [user("a")], sid)
-    path = tmp_path / str(segments(tmp_path)[0])
+    path = tmp_path / "000001" / str(segments(tmp_path / "000001")[0])
     data = bytearray(path.read_bytes())
     opened = data.index(b'"sid":"bad"')
     data[data.index(b'"sid":"bad"', opened + 1) + 60] ^= 1
