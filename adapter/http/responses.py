@@ -13,6 +13,7 @@ Responses are found in their own session only, which a request names as any othe
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -38,6 +39,9 @@ RESPONSES = OpenAIResponses()
 PAGE = 20
 MAX_PAGE = 100
 """Input items in one answer: the official default and limit."""
+
+
+_INTEGER = re.compile(r"-?[0-9]{1,10}")
 
 
 class UpgradeRequired(AdapterError):
@@ -192,7 +196,7 @@ def _integer(request: web.Request, name: str, default: int, low: int, high: int 
     text = request.query.get(name)
     if text is None:
         return default
-    if not text.lstrip("-").isascii() or not text.lstrip("-").isdigit() or not low <= int(text) <= high:
+    if _INTEGER.fullmatch(text) is None or not low <= int(text) <= high:
         raise BadRequest(f"must be an integer in [{low}, {high}]", field=name)
     return int(text)
 

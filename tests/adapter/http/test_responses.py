@@ -26,6 +26,7 @@ from tests.support.wait import until
 PATH = "/v1/responses"
 END = 151645
 M = "slime-actor"
+SID = {"Authorization": "Bearer sid"}
 GUIDING = dataclasses.replace(INFO, guides=frozenset({GuideKind.JSON_SCHEMA, GuideKind.LARK}))
 LOOKUP = {
     "type": "function",
@@ -248,8 +249,14 @@ async def test_a_stream_is_read_again_from_any_event(serve: Serve, says) -> None
             again = [event async for event in await client.responses.retrieve(response_id, stream=True, **more)]
             assert again == events[0 if after is None else after + 1 :]
         assert await client.responses.retrieve(response_id) == events[-1].response
-        with pytest.raises(openai.BadRequestError, match="starting_after"):
-            await client.responses.retrieve(response_id, stream=True, starting_after=-7)
+        for after in ("-7", "--1", "x", "1.5", "٣", "9" * 5000):
+            query = {"stream": "true", "starting_after": after}
+            async with server.http.get(f"{PATH}/{response_id}", params=query, headers=SID) as response:
+                assert (await response.json())["error"]["param"] == "starting_after"
+        for limit in ("0", "101"):
+            page = f"{PATH}/{response_id}/input_items?limit={limit}"
+            async with server.http.get(page, headers=SID) as response:
+                assert (await response.json())["error"]["param"] == "limit"
 
 
 async def test_a_background_response_runs_without_readers_and_is_followed(serve: Serve, says) -> None:
