@@ -231,7 +231,8 @@ def test_token_by_token_is_the_whole(qwen3: Tokenizer, data: st.DataObject) -> N
         shown = ids[:-1] if ids[-1:] == [IM_END] else ids
         raw = qwen3.decode(shown, skip_special_tokens=False)
         expected = parse_model_output(raw, (LOOKUP, READ_FILE), tool_parser, reasoning_parser)
-        if shown == ids or tool_parser != "none":
+        may_be_unclosed = reasoning_parser == "think" and "<think>" in raw  # there tokens and text differ
+        if (shown == ids or tool_parser != "none") and not may_be_unclosed:
             assert parsed == expected
     else:
         raw = qwen3.decode(ids[: stopped.tokens], skip_special_tokens=False)

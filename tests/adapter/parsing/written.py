@@ -246,6 +246,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
     {
         "hermes": Form("hermes", hermes, _JSON),
         "xml": Form("xml", xml, _TYPED),
+        "fallback": Form("none", xml, _TYPED),
         "glm": Form("glm45", glm, _TYPED),
         "glm47": Form("glm45", glm47, _TYPED),
         "deepseek_v3": Form("deepseek_v3", deepseek_v3, _JSON),
