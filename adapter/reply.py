@@ -88,6 +88,8 @@ class LiveReply:
         self.error: AdapterError | None = None
         self.ended_at: float | None = None
         """By ``time.monotonic``."""
+        self.recorded = False
+        """Its turn is in the trajectory, though perhaps not on the disk yet: nothing stops it any more."""
         self.on_delivery: Callable[[], None] | None = None
         """Called when the last event was written for the first time."""
         self.digest: str | None = None
@@ -169,8 +171,8 @@ class LiveReply:
         self.commit(wire)
 
     async def interrupt(self, error: AdapterError) -> bool:
-        """Stop making it, with ``error`` as the answer; what was sampled is kept aside. False if it was not open."""
-        if not self.open or self._task is None:
+        """Stop making it, with ``error`` as the answer; what was sampled is kept aside. False if it is too late for that."""
+        if self._task is None or not self._stoppable:
             return False
         self._cancelled_by = error
         self._task.cancel()
@@ -186,7 +188,7 @@ class LiveReply:
                 yield reader
         finally:
             self._readers -= 1
-            if self._readers == 0 and self.open and not self.background and self._task is not None:
+            if self._readers == 0 and self._stoppable and not self.background and self._task is not None:
                 self._task.cancel()
 
     @contextmanager
@@ -199,6 +201,10 @@ class LiveReply:
         """Let go of its events and of the request; readers are told."""
         self.events.clear()
         self.body = None
+
+    @property
+    def _stoppable(self) -> bool:
+        return self.open and not self.recorded
 
     def _fail(self, error: AdapterError, state: ReplyState) -> None:
         self.error = error

@@ -94,7 +94,8 @@ class ReplyMaker:
         reply.commit(body)
 
     def _recorded(self, reply: LiveReply, end: bytes) -> ReplyRecord | None:
-        """The reply with its ``end`` as it is recorded, if it is; its delivery is then recorded too."""
+        """The reply with its ``end`` as it is recorded, if it is; its delivery is then recorded too. Its turn is at that moment."""
+        reply.recorded = True
         recorder, sid = self._session.recorder, self._session.sid
         record = record_of(reply, end) if recorder.keeps else None
         if record is not None:

@@ -8,9 +8,11 @@ from contextlib import suppress
 import aiohttp
 import pytest
 
+from adapter.recorder import JournalRecorder
 from adapter.replies import MAX_UNDELIVERED, ReplayBudget, ReplyBook
 from adapter.reply import LiveReply
 from tests.support.engine import Answer, FakeEngine
+from tests.support.raw import raw_request
 from tests.support.wait import until
 
 MESSAGES = "/v1/messages"
@@ -138,6 +140,33 @@ async def test_a_committed_reply_that_nobody_got_is_given_again(serve, encode, m
         assert b"another" in await ask(server, STREAMED)
         assert turns(server) == 2
     assert len(engine.requests) == 2
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_while_its_turn_is_being_saved_is_given_it_again(
+    serve, encode, monkeypatch, tmp_path, stream
+) -> None:
+    on_disk, settled = asyncio.Event(), JournalRecorder.settled
+
+    async def wait(self: JournalRecorder) -> None:
+        await on_disk.wait()
+        await settled(self)
+
+    monkeypatch.setattr(JournalRecorder, "settled", wait)
+    engine = FakeEngine([Answer([encode("precious")])])
+    body = {**BODY, "stream": stream}
+    async with serve(engine, journal=tmp_path) as server:
+        async with raw_request(server.url, MESSAGES, body) as client:
+            await until(lambda: server.state.sessions.known("default"))
+            await until(lambda: turns(server) == 1)
+            client.abort()
+            reply = server.state.sessions.find("default").replies.get(1)
+            await until(lambda: not reply.events.held)
+            async with server.http.post("/v1/sessions/default/interrupt") as response:
+                assert (await response.json())["interrupted"] == 0
+        on_disk.set()
+        assert b"precious" in await ask(server, body)
+        assert turns(server) == 1
 
 
 async def test_undelivered_replies_are_bounded(serve, encode) -> None:
