@@ -14,7 +14,7 @@ from adapter.types import ReplyEvent, ToolCallEnd
 
 
 class CallLimit:
-    """``closers``: what may close a call, in this order, as it looks in a parser's input. Fed token by token."""
+    """Fed token by token. ``closers``: what may close a call, in this order, each or not, as it looks in a parser's input."""
 
     def __init__(self, calls: int, closers: Sequence[str]) -> None:
         self.end: int | None = None
@@ -26,14 +26,22 @@ class CallLimit:
 
     def reached(self, text: str, events: Sequence[ReplyEvent], tokens: int) -> int | None:
         """``end``, once it is final. ``text`` and ``events`` are those of token number ``tokens``."""
-        if self.end is None:
-            self._missing -= sum(isinstance(event, ToolCallEnd) for event in events)
-            if self._missing <= 0:
-                self.end = tokens
-            return None
-        self._behind = (self._behind + text).lstrip(BLANK)
-        while self._closers and self._behind.startswith(self._closers[0]):
-            self._behind = self._behind[len(self._closers.pop(0)) :].lstrip(BLANK)
+        if self.end is not None:
+            return None if self._closes(self._behind + text, tokens) else self.end
+        self._missing -= sum(isinstance(event, ToolCallEnd) for event in events)
+        if self._missing <= 0:
             self.end = tokens
-        may_go_on = not self._behind or (self._closers and self._closers[0].startswith(self._behind))
-        return None if may_go_on else self.end
+            # Which part of this token is behind the call is not known: it is the longest that may be.
+            any(self._closes(text[at:], tokens) for at in range(len(text)))
+        return None
+
+    def _closes(self, behind: str, tokens: int) -> bool:
+        """Whether that text is nothing but closers, the last of them perhaps not complete. Moves on, if so."""
+        rest, closers = behind.lstrip(BLANK), self._closers
+        while (at := next((at for at, closer in enumerate(closers) if rest.startswith(closer)), None)) is not None:
+            rest, closers = rest[len(closers[at]) :].lstrip(BLANK), closers[at + 1 :]
+            self.end = tokens
+        if rest and not any(closer.startswith(rest) for closer in closers):
+            return False
+        self._behind, self._closers = rest, closers
+        return True

@@ -80,4 +80,4 @@ class DeepSeekCalls(SectionedCalls):
         super()._refuse(events)
 
 
-DEEPSEEK = ToolFamily(DeepSeekCalls, SECTION.all, call_tags=SECTION.section_tags, closers=SECTION.closers)
+DEEPSEEK = ToolFamily(DeepSeekCalls, SECTION.all, call_tags=SECTION.section_tags, closers=(3 * FENCE, *SECTION.closers))

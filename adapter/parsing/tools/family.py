@@ -23,7 +23,7 @@ class ToolFamily:
     """The markers that open and close a call, or all calls of a reply, for calls in reasoning that is never closed
     (``adapter.parsing.unclosed``)."""
     closers: tuple[str, ...] = ()
-    """What may follow a complete call as a part of it, in this order: so far goes a reply that may hold no further call.
+    """What may follow a complete call as a part of it, in this order, each or not: so far goes a reply that holds its last call.
 
     If left out, the closing one of ``call_tags``."""
 
