@@ -11,6 +11,7 @@ from adapter.trajectory import Export, Ledger, Sample, Trajectory
 from adapter.types import Sampling, TurnRecord, VersionSpan
 from engine.types import Guide, GuideKind, LogProbMode, SamplingParams
 from tests.adapter.trajectory.alphabet import check_samples, export, ids, message, messages, record, recorded, turn
+from tests.adapter.trajectory.saving import SavingTrajectory
 
 TWO_TURNS = "s10 u20 -> a30; s10 u20 a30 t40 -> a31"
 REALIGNED = "s10 u20 -> a30; s10 u20 a30 t40 [P 30 99 4 40 5 3] -> a31"
@@ -138,6 +139,15 @@ SAMPLING = Sampling(
     LogProbMode.RAW,
     Guide(GuideKind.REGEX, "a+"),
 )
+
+
+def test_what_was_in_force_comes_back_out_of_a_journal() -> None:
+    """The guide too: without it nobody could tell a guided turn from a free one."""
+    trajectory = SavingTrajectory()
+    record(trajectory, "s10 u20 -> a30", sampling=SAMPLING)
+    (sample,) = export(trajectory.rebuilt()).samples
+    assert sample.metadata["turns"][0]["guide"] == {"kind": "regex", "text": "a+"}
+    assert sample.metadata == export(trajectory).samples[0].metadata
 
 
 def test_spans_say_whose_tokens_they_are() -> None:
