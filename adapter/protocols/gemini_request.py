@@ -4,8 +4,8 @@ The reference is the Gemini API's ``GenerateContentRequest`` and google-genai's 
 body by the route, which has them in its path. Knobs of the model's output stand in ``generationConfig``; whatever stands there is
 honoured or refused. The sampling knobs of other servers (``min_tokens``, ``repetition_penalty``) are read there too.
 
-Refused by name: images, audio and files, Google's own tools, cached contents, other outputs than text, several candidates, log
-probs, the mode VALIDATED. ``thinkingBudget`` above 0 is listed as of no effect: it guides a model that knows of it, and gemini-cli
+Refused by name: images, audio and files, Google's own tools, cached contents, other outputs than text, the likeliest tokens
+(``logprobs``). ``thinkingBudget`` above 0 is listed as of no effect: it guides a model that knows of it, and gemini-cli
 sends it always.
 """
 
@@ -19,9 +19,10 @@ from adapter.protocols.gemini_fields import ProtoFields
 from adapter.protocols.gemini_history import GeminiHistory
 from adapter.protocols.gemini_reply import ThoughtDisplay
 from adapter.protocols.gemini_schema import read_schema
-from adapter.protocols.gemini_tools import read_tool_choice, read_tools
+from adapter.protocols.gemini_tools import read_calling, read_tools
 from adapter.protocols.knobs import (
     FOREIGN_KNOBS,
+    MAX_CHOICES,
     SAMPLING_KNOBS,
     check_token_limits,
     read_sampling,
@@ -62,6 +63,7 @@ def parse_generate_request(body: Mapping[str, Any], without: Collection[str] = (
     normaliser = Normaliser(without)
     unused = fields.unused(_HONOURED | _REFUSED.keys())
     tools = read_tools(fields, unused)
+    choice, strict_tools = read_calling(fields, tools)
     history = GeminiHistory(normaliser)
     history.read(fields)
     config = _read_config(fields.object_or_none("generation_config") or ProtoFields({}, fields, "generation_config"))
@@ -71,10 +73,13 @@ def parse_generate_request(body: Mapping[str, Any], without: Collection[str] = (
         messages=tuple(history.messages),
         continues=history.continues,
         tools=tools,
-        tool_choice=read_tool_choice(fields, tools),
+        tool_choice=choice,
+        strict_tools=strict_tools,
         output_format=config.output_format,
         model=_model_name(fields),
         max_tokens=config.max_tokens,
+        n=config.candidates,
+        log_probs=config.log_probs,
         sampling=config.sampling,
         stop=config.stop,
         stream=fields.flag("stream"),
@@ -99,6 +104,8 @@ class _Config:
 
     sampling: dict[str, float | int]
     max_tokens: int | None
+    candidates: int
+    log_probs: bool
     stop: tuple[str, ...]
     output_format: OutputFormat | None
     options: TemplateOptions
@@ -121,6 +128,8 @@ def _read_config(config: ProtoFields) -> _Config:
     return _Config(
         sampling=sampling,
         max_tokens=max_tokens,
+        candidates=config.integer_or_none("candidate_count", 1, MAX_CHOICES) or 1,
+        log_probs=config.flag("response_logprobs"),
         stop=read_stop(config, "stop_sequences"),
         output_format=_read_output_format(config),
         options=options,
@@ -130,15 +139,11 @@ def _read_config(config: ProtoFields) -> _Config:
 
 
 def _check_output(config: ProtoFields) -> None:
-    """Raises: BadRequest, for another output than one text without log probs."""
+    """Raises: BadRequest, for another output than text, or for log probs of tokens that were not sampled."""
     if any(kind != "TEXT" for kind in config.texts("response_modalities")):
         raise config.wrong("response_modalities", "must be TEXT: this server writes nothing else")
-    if config.integer_or_none("candidate_count", 1) not in (None, 1):
-        raise config.wrong("candidate_count", "must be 1: this server gives one candidate")
-    if config.flag("response_logprobs"):
-        raise config.wrong("response_logprobs", "log probs in the reply are not supported in this protocol")
     if config.integer_or_none("logprobs", 0):
-        raise config.wrong("logprobs", "log probs in the reply are not supported in this protocol")
+        raise config.wrong("logprobs", "the engine tells the log probs of sampled tokens alone: use responseLogprobs")
 
 
 def _read_output_format(config: ProtoFields) -> OutputFormat | None:

@@ -13,8 +13,12 @@ from adapter.protocols.gemini_fields import ProtoFields
 from adapter.protocols.gemini_schema import read_schema
 from adapter.types import Tool, ToolChoice, ToolChoiceMode
 
+_VALIDATED = "VALIDATED"
+"""The model decides, but a call follows its schema."""
+
 _MODES = {
     "AUTO": ToolChoiceMode.AUTO,
+    _VALIDATED: ToolChoiceMode.AUTO,
     "ANY": ToolChoiceMode.REQUIRED,
     "NONE": ToolChoiceMode.NONE,
 }
@@ -56,31 +60,30 @@ def _read_parameters(declaration: ProtoFields) -> dict[str, Any]:
     return {"type": "object", "properties": {}} if schema is None else read_schema(schema)
 
 
-def read_tool_choice(fields: ProtoFields, tools: tuple[Tool, ...]) -> ToolChoice:
-    """``toolConfig.functionCallingConfig``. Raises: BadRequest."""
+def read_calling(fields: ProtoFields, tools: tuple[Tool, ...]) -> tuple[ToolChoice, dict[str, str]]:
+    """``toolConfig.functionCallingConfig``, also as ``ChatRequest.strict_tools``. Raises: BadRequest."""
     config = fields.object_or_none("tool_config")
     if config is None:
-        return ToolChoice()
+        return ToolChoice(), {}
     for name in config.values:
         if name != "function_calling_config" and config.get(name) not in (None, False, {}):
             raise config.wrong(name, "is not supported by this server; leave it out")
     calling = config.object_or_none("function_calling_config")
-    return ToolChoice() if calling is None else _read_calling(calling, tools)
+    return (ToolChoice(), {}) if calling is None else _read_mode(calling, tools)
 
 
-def _read_calling(calling: ProtoFields, tools: tuple[Tool, ...]) -> ToolChoice:
+def _read_mode(calling: ProtoFields, tools: tuple[Tool, ...]) -> tuple[ToolChoice, dict[str, str]]:
     if calling.flag("stream_function_call_arguments"):
         raise calling.wrong("stream_function_call_arguments", "is not supported by this server; leave it out")
-    word = calling.text_or_none("mode")
-    if word == "VALIDATED":
-        raise calling.wrong("mode", "VALIDATED is not supported by this server; use AUTO, ANY or NONE")
-    mode = _MODES[calling.word("mode", _MODES) or "AUTO"]
+    word = calling.word("mode", _MODES) or "AUTO"
+    mode = _MODES[word]
     names = tuple(calling.texts("allowed_function_names"))
-    known = {tool["function"]["name"] for tool in tools}
-    if names and mode is not ToolChoiceMode.REQUIRED:
-        raise calling.wrong("allowed_function_names", "can be set only where mode is ANY")
-    if not known.issuperset(names):
+    known = [tool["function"]["name"] for tool in tools]
+    if names and word not in ("ANY", _VALIDATED):
+        raise calling.wrong("allowed_function_names", f"can be set only where mode is ANY or {_VALIDATED}")
+    if not set(known).issuperset(names):
         raise calling.wrong("allowed_function_names", "each must be the name of a declared function")
     if mode is ToolChoiceMode.REQUIRED and not tools:
         raise calling.wrong("mode", "there are no functions to call")
-    return ToolChoice(mode, names, calling.path)
+    strict = dict.fromkeys(names or known, calling.at("mode")) if word == _VALIDATED else {}
+    return ToolChoice(mode, names, calling.path), strict

@@ -13,6 +13,9 @@ from typing import Any
 
 from adapter.protocols.reading import INT32_MAX, Fields
 
+MAX_CHOICES = 128
+"""Replies to one request: OpenAI's limit for ``n``. Google's own is 8."""
+
 MAX_STOPS = 64
 MAX_STOP_CHARACTERS = 1024
 """Every stop string is looked for in every new token's text: both limits keep that cheap."""

@@ -22,6 +22,7 @@ from adapter.protocols.common import assistant_message, function_tool, join_part
 from adapter.protocols.history import History
 from adapter.protocols.knobs import (
     FOREIGN_KNOBS,
+    MAX_CHOICES,
     SAMPLING_KNOBS,
     check_token_limits,
     read_json_schema,
@@ -35,9 +36,6 @@ from adapter.protocols.openai_chat_choice import read_tool_choice
 from adapter.protocols.reading import Fields
 from adapter.protocols.template_options import TemplateOptions
 from adapter.types import ChatRequest, OutputFormat, Tool
-
-MAX_CHOICES = 128
-"""OpenAI's limit for ``n``."""
 
 _HONOURED_HERE = frozenset({"n", "logprobs", "continue_final_message", "add_generation_prompt"})
 

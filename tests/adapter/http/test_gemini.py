@@ -65,6 +65,27 @@ async def test_both_kinds_of_stream_carry_the_same_chunks(serve, encode) -> None
     assert array[0]["usageMetadata"]["promptTokenCount"] == array[-1]["usageMetadata"]["promptTokenCount"] > 0
 
 
+@pytest.mark.parametrize("alt", ["sse", "json", None])
+async def test_several_candidates_with_log_probs(serve, encode, alt) -> None:
+    """Each a turn of its own; ``alt`` None is a whole reply."""
+    config = {"candidateCount": 2, "responseLogprobs": True}
+    engine = FakeEngine([Answer([encode("one"), encode("<|im_end|>")]), Answer([encode("two"), encode("<|im_end|>")])])
+    method = "generateContent" if alt is None else f"streamGenerateContent?alt={alt}"
+    async with serve(engine) as server:
+        async with server.http.post(f"{MODEL}:{method}", json={**BODY, "generationConfig": config}) as response:
+            read = data_objects(await response.read()) if alt == "sse" else await response.json()
+        async with server.http.get("/v1/sessions/default") as response:
+            assert (await response.json())["turn_count"] == 2
+    chunks = [read] if alt is None else read
+    assert chunks[-1]["usageMetadata"]["candidatesTokenCount"] == 4
+    for index, text in enumerate(("one", "two")):
+        mine = [each for chunk in chunks for each in chunk["candidates"] if each["index"] == index]
+        assert "".join(part["text"] for each in mine for part in each["content"]["parts"]) == text
+        assert [each["finishReason"] for each in mine if "finishReason" in each] == ["STOP"]
+        chosen = [token for each in mine for token in each.get("logprobsResult", {}).get("chosenCandidates", [])]
+        assert [(token["token"], token["logProbability"]) for token in chosen] == [(text, -0.5), ("<|im_end|>", -0.5)]
+
+
 @pytest.mark.parametrize("shown", [True, False])
 async def test_thoughts_are_shown_to_those_who_ask(serve, encode, shown) -> None:
     text = "<think>\nplan\n</think>\n\nhello<|im_end|>"

@@ -123,8 +123,9 @@ def test_the_clients_own_objects_keep_their_spelling() -> None:
         ({"generationConfig": {"temperature": 3}}, "generationConfig.temperature"),
         ({"generationConfig": {"topK": 1.5}}, "generationConfig.topK"),
         ({"generation_config": {"max_output_tokens": 0}}, "generation_config.max_output_tokens"),
-        ({"generationConfig": {"candidateCount": 2}}, "generationConfig.candidateCount"),
-        ({"generationConfig": {"responseLogprobs": True}}, "generationConfig.responseLogprobs"),
+        ({"generationConfig": {"candidateCount": 0}}, "generationConfig.candidateCount"),
+        ({"generationConfig": {"candidateCount": 129}}, "generationConfig.candidateCount"),
+        ({"generationConfig": {"responseLogprobs": 1}}, "generationConfig.responseLogprobs"),
         ({"generationConfig": {"logprobs": 2}}, "generationConfig.logprobs"),
         ({"generationConfig": {"responseModalities": ["IMAGE"]}}, "generationConfig.responseModalities"),
         ({"generationConfig": {"speechConfig": {}}}, "generationConfig.speechConfig"),
@@ -145,7 +146,6 @@ def test_the_clients_own_objects_keep_their_spelling() -> None:
             "tools.0.functionDeclarations.0.parameters",
         ),
         ({"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}, "toolConfig.functionCallingConfig.mode"),
-        ({"toolConfig": {"functionCallingConfig": {"mode": "VALIDATED"}}}, "toolConfig.functionCallingConfig.mode"),
         ({"toolConfig": {"functionCallingConfig": {"mode": "SOME"}}}, "toolConfig.functionCallingConfig.mode"),
         ({"toolConfig": {"retrievalConfig": {"languageCode": "de"}}}, "toolConfig.retrievalConfig"),
         (
@@ -238,6 +238,24 @@ def test_function_calling_modes(calling: dict[str, Any], choice: ToolChoice) -> 
     request = parse(tools=DECLARED, toolConfig={"functionCallingConfig": calling})
     assert request.tool_choice == choice
     assert [tool["function"]["name"] for tool in request.tools] == ["read", "write"]
+
+
+@pytest.mark.parametrize(("allowed", "strict"), [([], ["read", "write"]), (["read"], ["read"])])
+def test_validated_calls_have_to_follow_their_schema(allowed: list[str], strict: list[str]) -> None:
+    calling = {"mode": "VALIDATED", "allowedFunctionNames": allowed}
+    request = parse(tools=DECLARED, toolConfig={"functionCallingConfig": calling})
+    assert request.tool_choice == ToolChoice(ToolChoiceMode.AUTO, tuple(allowed))
+    assert request.strict_tools == dict.fromkeys(strict, "toolConfig.functionCallingConfig.mode")
+
+
+def test_other_modes_demand_no_schema() -> None:
+    assert parse(tools=DECLARED, toolConfig={"functionCallingConfig": {"mode": "ANY"}}).strict_tools == {}
+
+
+def test_candidates_and_log_probs() -> None:
+    assert (config().n, config().log_probs) == (1, False)
+    several = config(candidateCount=3, responseLogprobs=True)
+    assert (several.n, several.log_probs, several.unused_fields) == (3, True, ())
 
 
 def test_a_schema_becomes_a_json_schema() -> None:
