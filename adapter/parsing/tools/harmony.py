@@ -214,14 +214,14 @@ class HarmonyReply(MarkedParser):
         self._step = self._between
 
     def _between(self, piece: Piece, events: list[ReplyEvent]) -> None:
-        """Behind a message."""
+        """Behind a message, where white space is no text."""
         self._header = _Header("" if piece.marker == START else MODEL)
         if piece.marker in (START, CHANNEL, CONSTRAIN, MESSAGE):
             self._step = self._in_header
             self._in_header(piece, events)
-        elif not piece.marker and piece.text.strip(BLANK):
+        elif not piece.marker and (text := piece.text.lstrip(BLANK)):
             self._begin_text(_Kind.TEXT)
-            self._content(piece, events)
+            self._content(Piece(text), events)
 
 
 HARMONY = WholeReplyFamily(HarmonyReply, MARKERS, closers=ENDS[1:2])

@@ -20,6 +20,7 @@ from adapter.types import ParsedModelOutput, ToolUse
 from tests.adapter.parsing.marked_replies import both_ways, by_tokens, markers_of, run_marked
 from tests.adapter.parsing.test_family_round_trip import load, read
 from tests.adapter.parsing.test_json_scanner import OBJECTS
+from tests.adapter.parsing.written import MARKUP
 from tests.support.assets import tokenizer_dir
 
 FAMILY = ParserChoice("gpt_oss", "none")
@@ -87,6 +88,7 @@ def test_well_formed(text: str, expected: ParsedModelOutput) -> None:
         ("<|channel|>commentary to=functions.lookup<|end|>", output(ill_formed=True)),
         ("<|channel|>final<|message|>A<|end|>B", output("A\nB")),
         ("<|channel|>final<|message|>A<|end|> \n", output("A")),
+        ("<|channel|>final<|message|>A<|end|> \n B ", output("A\nB ")),
         ("<|channel|>final<|message|>A<|end|><|channel|>final<|message|>B", output("A\nB")),
         ("<|channel|>final<|message|>A" + NEXT + "<|channel|>final<|message|>B", output("A\nB")),
         ("<|channel|>final<|message|>A<|end|><|end|><|return|>", output("A")),
@@ -187,7 +189,7 @@ def expected_of(messages: Sequence[Message]) -> ParsedModelOutput:
     )
 
 
-WORDS = st.text(max_size=12)
+WORDS = st.text(max_size=12).filter(lambda text: not MARKUP.search(text))
 PLAIN = st.tuples(st.sampled_from(["analysis", "commentary", "final"]), WORDS).map(
     lambda pair: f"<|channel|>{pair[0]}<|message|>{pair[1]}"
 )
@@ -202,7 +204,7 @@ CALLS = st.tuples(
         ]
     ),
     st.sampled_from(["lookup", "read_file"]),
-    OBJECTS,
+    OBJECTS.filter(lambda value: not MARKUP.search(json.dumps(value, ensure_ascii=False))),
 ).map(lambda call: call[0].format(call[1]) + json.dumps(call[2]))
 REPLIES = st.lists(PLAIN | CALLS, min_size=1, max_size=4).map(f"<|end|>{NEXT}".join)
 
