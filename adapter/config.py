@@ -108,7 +108,7 @@ class Config:
         32 * 1024 * 1024, "Events of ended replies that a session keeps to be read again; the oldest replies go."
     )
     replay_total_bytes: int = setting(
-        512 * 1024 * 1024, "Events of ended replies that all sessions keep to be read again; the oldest replies go."
+        256 * 1024 * 1024, "Events of ended replies that all sessions keep to be read again; the oldest replies go."
     )
     replay_keep_s: float = setting(
         300.0, "How long after its end a reply can be read again, and how long a feed goes on without a follower."

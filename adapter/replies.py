@@ -30,6 +30,10 @@ MAX_UNDELIVERED = 16
 """Replies per session that can be given again because nobody fetched their end; the oldest go first. Clients retry in seconds."""
 
 
+REPLY_OVERHEAD = 2048
+"""Bytes that an ended reply takes beside its events, about; so the bounds on bytes are ones on replies too."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
     """An ended reply, what it took when it ended, and who is told when it is let go of."""
@@ -51,8 +55,9 @@ class ReplayBudget:
 
     def add(self, reply: LiveReply, forgotten: Callable[[LiveReply], None]) -> None:
         """``reply`` has ended."""
-        self._kept[reply] = _Kept(reply, reply.events.size, forgotten)
-        self.size += reply.events.size
+        size = reply.events.size + REPLY_OVERHEAD
+        self._kept[reply] = _Kept(reply, size, forgotten)
+        self.size += size
         self.sweep()
 
     def sweep(self) -> None:
@@ -131,7 +136,7 @@ class ReplyBook:
                 )
             if not is_same or reply.events.first > 0:
                 continue
-            if reply.state is ReplyState.COMMITTED or is_retry or (key is not None and key == reply.key):
+            if reply.undelivered or is_retry or (key is not None and key == reply.key):
                 return reply
         return None
 
@@ -166,8 +171,9 @@ class ReplyBook:
 
     def _ended(self, reply: LiveReply) -> None:
         del self._running[reply.number]
-        self._kept[reply.number] = (reply, reply.events.size)
-        self._size += reply.events.size
+        size = reply.events.size + REPLY_OVERHEAD
+        self._kept[reply.number] = (reply, size)
+        self._size += size
         self._undelivered = [one for one in (*self._undelivered, reply) if one.state is ReplyState.COMMITTED]
         for oldest in self._undelivered[:-MAX_UNDELIVERED]:
             oldest.body = oldest.digest = None

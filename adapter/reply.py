@@ -108,6 +108,11 @@ class LiveReply:
         return self.state in _OPEN
 
     @property
+    def undelivered(self) -> bool:
+        """Whether it is complete, or will be in a moment, and its end was not written for anybody."""
+        return self.state is ReplyState.COMMITTED or (self.open and self.recorded and not self.events.held)
+
+    @property
     def is_known(self) -> bool:
         """Whether it can still be told which request it answers."""
         return self.body is not None or self.digest is not None

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from adapter.buffer import PIECE_OVERHEAD
 from adapter.errors import Gone, NotFound
-from adapter.replies import ReplayBudget, ReplyBook
+from adapter.replies import REPLY_OVERHEAD, ReplayBudget, ReplyBook
 from adapter.reply import LiveReply
 
 PLENTY = 10**9
+SIZE = 1000
+COST = SIZE + len("data: \n\n") + PIECE_OVERHEAD + REPLY_OVERHEAD
+"""Bytes that a reply of ``SIZE`` takes."""
 
 
 def started(book: ReplyBook, wire_id: str | None = None, route: str = "r") -> LiveReply:
@@ -19,7 +23,7 @@ def started(book: ReplyBook, wire_id: str | None = None, route: str = "r") -> Li
     return reply
 
 
-def ended(book: ReplyBook, size: int = 1000, wire_id: str | None = None, route: str = "r") -> LiveReply:
+def ended(book: ReplyBook, size: int = SIZE, wire_id: str | None = None, route: str = "r") -> LiveReply:
     reply = started(book, wire_id, route)
     reply.commit(b"data: " + b"x" * size + b"\n\n")
     reply.delivered()
@@ -50,20 +54,20 @@ def test_replies_are_counted_and_told_apart_from_those_that_never_were() -> None
 
 
 def test_a_session_keeps_its_newest_replies() -> None:
-    book = ReplyBook(ReplayBudget(PLENTY, PLENTY), session_bytes=5000)
+    book = ReplyBook(ReplayBudget(PLENTY, PLENTY), session_bytes=4 * COST)
     for _ in range(20):
         ended(book)
     assert kept(book, 20) == [17, 18, 19, 20]
 
 
 def test_all_sessions_together_keep_the_newest_replies() -> None:
-    budget = ReplayBudget(total_bytes=5000, keep_s=PLENTY)
+    budget = ReplayBudget(total_bytes=4 * COST, keep_s=PLENTY)
     books = [ReplyBook(budget, PLENTY) for _ in range(2)]
     for _ in range(5):
         for book in books:
             ended(book)
     assert [kept(book, 5) for book in books] == [[4, 5], [4, 5]]
-    assert budget.size <= 5000
+    assert budget.size <= 4 * COST
 
 
 def test_a_reply_that_is_being_read_stays_and_goes_when_it_was_read() -> None:
@@ -92,7 +96,7 @@ def test_nothing_is_left_of_a_session_that_is_over() -> None:
 
 
 def test_by_the_protocols_own_id_and_the_latest_of_a_protocol() -> None:
-    book = ReplyBook(ReplayBudget(PLENTY, PLENTY), session_bytes=2000)
+    book = ReplyBook(ReplayBudget(PLENTY, PLENTY), session_bytes=COST)
     first, second = ended(book, wire_id="w1"), ended(book, wire_id="w2", route="other")
     assert book.by_wire_id("w2") is second
     assert book.by_wire_id("w1") is None  # the session keeps one of them
