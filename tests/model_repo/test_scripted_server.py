@@ -407,3 +407,10 @@ async def test_text_without_a_tokenizer_fails_the_load_with_the_reason(tmp_path:
     with pytest.raises(LaunchFailed, match="parameter tokenizer_dir: the script has text, which needs a tokenizer"):
         async with serving(tmp_path, {"default": {"text": "x"}}, tokenizer_dir=""):
             pytest.fail("the model loaded")
+
+
+async def test_guided_decoding_is_not_offered(tmp_path: Path) -> None:
+    """Replies are the script's: a grammar could not change them, so none may be promised."""
+    with pytest.raises(LaunchFailed, match="parameter guided_decoding: replies are the script's, so it must be none"):
+        async with serving(tmp_path, {"default": {"text": "x"}}, guided_decoding="lark"):
+            pytest.fail("the model loaded")
