@@ -7,16 +7,18 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai_harmony import HarmonyEncoding, HarmonyError, Message, Role, StreamableParser, load_harmony_encoding
 from tokenizers import Tokenizer
 
-from adapter.parsing import ParserChoice
+from adapter.parsing import ParserChoice, Pipeline, PipelineOptions
 from adapter.parsing.markers import Markers
 from adapter.parsing.tools.harmony import MARKERS, MAX_HEADER
 from adapter.types import ParsedModelOutput, ToolUse
+from engine.types import FinishReason
 from tests.adapter.parsing.marked_replies import both_ways, by_tokens, markers_of, run_marked
 from tests.adapter.parsing.test_family_round_trip import load, read
 from tests.adapter.parsing.test_json_scanner import OBJECTS
@@ -235,3 +237,25 @@ def test_where_the_judge_gives_up_something_is_read(
         return
     whole = [message for message in messages if message.recipient == "functions.lookup"]
     assert len(result.tool_uses) >= sum(message.content[0].text == '{"q": "x"}' for message in whole)
+
+
+def test_reasoning_tokens_are_those_of_analysis_messages(gptoss: Callable[[], Tokenizer]) -> None:
+    """From the ``<|message|>`` that opens one to the ``<|end|>`` that closes it."""
+    tokenizer = gptoss()
+    pipeline = Pipeline(tokenizer, PipelineOptions("gpt_oss", end_ids=[tokenizer.token_to_id(token) for token in ENDS]))
+    ids = tokenizer.encode(f"{THINK}{NEXT}<|channel|>final<|message|>Hi.<|return|>", add_special_tokens=False).ids
+    pipeline.feed(np.array(ids, dtype=np.int32))
+    pipeline.finish(FinishReason.STOP)
+    thought = tokenizer.encode("<|message|>Hm.<|end|>", add_special_tokens=False).ids
+    assert pipeline.reasoning_tokens == len(thought)
+    assert pipeline.output() == output("Hi.", reasoning="Hm.")
+
+
+def test_stop_strings_apply_inside_messages(gptoss: Callable[[], Tokenizer]) -> None:
+    tokenizer = gptoss()
+    pipeline = Pipeline(tokenizer, PipelineOptions("gpt_oss", stop=["STOP"]))
+    ids = tokenizer.encode(f"{THINK}{NEXT}<|channel|>final<|message|>A STOP B", add_special_tokens=False).ids
+    for token in ids:
+        pipeline.feed(np.array([token], dtype=np.int32))
+    pipeline.finish(FinishReason.STOP)
+    assert (pipeline.output().text, pipeline.output().stop_sequence) == ("A ", "STOP")
