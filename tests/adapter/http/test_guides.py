@@ -50,6 +50,7 @@ FORCE = {
     RESPONSES: {"tool_choice": {"type": "function", "name": "add"}},
     GEMINI: {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["add"]}}},
 }
+VALIDATED = {"toolConfig": {"functionCallingConfig": {"mode": "VALIDATED"}}}
 DEMANDS = [
     (MESSAGES, FORCE[MESSAGES] | tool(MESSAGES), "tool_choice"),
     (MESSAGES, tool(MESSAGES, strict=True), "tools.0.strict"),
@@ -62,6 +63,7 @@ DEMANDS = [
     (RESPONSES, tool(RESPONSES, strict=True), "tools.0.strict"),
     (RESPONSES, output(RESPONSES), "text.format"),
     (GEMINI, FORCE[GEMINI] | tool(GEMINI), "toolConfig.functionCallingConfig"),
+    (GEMINI, VALIDATED | tool(GEMINI), "toolConfig.functionCallingConfig.mode"),
     (GEMINI, output(GEMINI), "generationConfig.responseJsonSchema"),
 ]
 
