@@ -55,9 +55,15 @@ class Config:
     chat_template: Path | None = setting(None, "File with a chat template to use in place of the tokenizer's.")
     end_token: tuple[str, ...] = setting((), "Token that ends a reply, in place of the tokenizer's; may be repeated.")
     tool_parser: str = setting(
-        "auto", "How tool calls are read out of the output: `auto` (by the template), `none`, `hermes`, `xml`."
+        "auto",
+        "How tool calls are read out of the output: `auto` (by the template), `none`, or a family: `deepseek_v3`, "
+        "`deepseek_v32`, `function_gemma`, `gemma3`, `gemma4`, `glm45`, `gpt_oss`, `hermes`, `kimi_k2`, `llama`, "
+        "`minimax_m2`, `mistral`, `xml`.",
     )
-    reasoning_parser: str = setting("auto", "How reasoning is: `auto` (by the template), `none`, `think`.")
+    reasoning_parser: str = setting(
+        "auto",
+        "How reasoning is: `auto` (by the template), `none`, `think`, `mistral`; some families read it themselves.",
+    )
     workers: int = setting(
         1, "Processes to serve with, each with its share of the sessions; worker K also listens on port + 1 + K."
     )
