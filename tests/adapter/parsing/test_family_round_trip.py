@@ -163,3 +163,19 @@ def test_written_calls_come_back(form: str, data: st.DataObject, with_markers: C
     output = read(with_markers(), parsers, "", FORMS[form].write(calls) + "<|eot_id|>", ["<|eot_id|>"])
     assert (output.text, output.ill_formed) == ("", False)
     assert output.tool_uses == tuple(ToolUse(*call) for call in calls)
+
+
+@pytest.mark.parametrize("form", ["llama_json", "pythonic"])
+@settings(max_examples=EXAMPLES_EACH)
+@given(data=st.data())
+def test_bare_calls_come_back_from_gemmas_vocabulary(
+    form: str, data: st.DataObject, tokenizers: Callable[[str], Tokenizer]
+) -> None:
+    """One whose tokens are pieces of text, with byte tokens for the rest."""
+    calls = data.draw(FORMS[form].calls.filter(lambda calls: "▁" not in json.dumps(calls, ensure_ascii=False)))
+    written = FORMS[form].write(calls)
+    output = read(
+        tokenizers("gemma3"), ParserChoice("gemma3", "none"), "", written + "<end_of_turn>", ["<end_of_turn>"]
+    )
+    assert (output.text, output.ill_formed) == ("", False)
+    assert output.tool_uses == tuple(ToolUse(*call) for call in calls)
