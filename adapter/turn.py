@@ -57,9 +57,7 @@ logger = logging.getLogger("rollserve.turn")
 SUSPECT_ZERO_TOKENS = 16
 """This many tokens sampled at a temperature above 0, all with log prob 0.0: the engine is not giving log probs at all."""
 
-NO_TOOL_FORMAT = (
-    "tools: the chat template has no known format of calls, so only the XML fallback is read; see --tool-parser"
-)
+NO_TOOL_FORMAT = "tools: the chat template writes no calls in a known format; see --tool-parser and --chat-template"
 
 
 @dataclass(frozen=True, slots=True)

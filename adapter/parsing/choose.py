@@ -22,14 +22,18 @@ _TOOL_SIGNS = (
     ("[TOOL_CALLS]", "mistral"),
     ("<function=", "xml"),
     ("<tool_call>", "hermes"),
-    # How turns are written, from here on: templates of these models may leave calls out.
+)
+"""What a chat template is told by, and the family of its calls: the first that it has decides."""
+_TURN_SIGNS = (
     ("<|im_middle|>", "kimi_k2"),
     ("<start_of_turn>", "gemma3"),
     ("<|python_tag|>", "llama"),
     ("<|start_header_id|>", "llama"),
     ("<|header_start|>", "llama"),
 )
-"""What a chat template is told by, and the family of its calls: the first that it has decides."""
+"""How turns are written, for models whose templates may leave calls out or write them without any sign."""
+_CALLS = "tool_calls"
+"""The field of a message that a template reads if it writes calls at all."""
 _REASONING_SIGNS = (("<think>", "think"), ("</think>", "think"), ("[THINK]", "mistral"))
 
 
@@ -40,7 +44,7 @@ class ParserChoice:
     tool_parser: str
     reasoning_parser: str
     tool_format_known: bool = True
-    """False: the template was to tell the format of calls, and has none that is known."""
+    """False: the template was to tell the format of calls, and writes none that is known."""
 
 
 def choose_parsers(chat_template: str, tool_parser: str = AUTO, reasoning_parser: str = AUTO) -> ParserChoice:
@@ -49,10 +53,12 @@ def choose_parsers(chat_template: str, tool_parser: str = AUTO, reasoning_parser
     Raises: UnknownParser (a ValueError), with the names that there are.
     """
     told = _told_by(_TOOL_SIGNS, chat_template)
+    likely = _told_by(_TURN_SIGNS, chat_template)
+    is_known = told is not None or (likely is not None and _CALLS in chat_template)
     choice = ParserChoice(
-        (told or "xml") if tool_parser == AUTO else tool_parser,
+        (told or likely or "xml") if tool_parser == AUTO else tool_parser,
         (_told_by(_REASONING_SIGNS, chat_template) or "none") if reasoning_parser == AUTO else reasoning_parser,
-        tool_format_known=tool_parser != AUTO or told is not None,
+        tool_format_known=tool_parser != AUTO or is_known,
     )
     require_tool_family(choice.tool_parser)
     require_reasoning_family(choice.reasoning_parser)

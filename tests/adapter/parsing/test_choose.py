@@ -19,9 +19,9 @@ PUBLISHED = {
     "qwen2_5": ("hermes", "none"),
     "qwen3": ("hermes", "think"),
     "deepseek_v3": ("deepseek_v3", "none"),
-    "llama3_1": ("llama", "none"),
+    "llama3_1": ("llama", "none", False),
     "llama3_2": ("llama", "none"),
-    "gemma3": ("gemma3", "none"),
+    "gemma3": ("gemma3", "none", False),
     "mistral_nemo": ("mistral", "none"),
 }
 
@@ -52,8 +52,9 @@ def test_templates_of_our_own(name: str) -> None:
         ("'[TOOL_CALLS]' + '[THINK]'", ("mistral", "mistral")),
         ("'<|tool_call>call:' + name", ("gemma4", "none")),
         ("'<start_of_turn>model\\n' + '<start_function_call>call:'", ("function_gemma", "none")),
-        ("'<|im_assistant|>assistant<|im_middle|>'", ("kimi_k2", "none")),
-        ("'<|header_start|>assistant<|header_end|>'", ("llama", "none")),
+        ("'<|im_middle|>' if message.tool_calls", ("kimi_k2", "none")),
+        ("'<|im_middle|>'", ("kimi_k2", "none", False)),
+        ("'<|header_start|>' if message.tool_calls", ("llama", "none")),
     ],
 )
 def test_what_templates_of_other_families_write(written: str, choice: tuple[str, str]) -> None:
