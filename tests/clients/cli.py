@@ -225,7 +225,8 @@ def _opencode(protocol: str, package: str) -> Cli:
         files={".config/opencode/opencode.json": json.dumps(config)},
         tools=_OPENCODE_TOOLS,
         session_name="ses_.*",
-        branches={"overflow": 2},
+        # It may keep the attempt that broke off, with a call without arguments, before the one that did not.
+        branches={"cut-call": 2, "overflow": 2},
     )
 
 
@@ -252,7 +253,9 @@ def _qwen(protocol: str, auth: str, env: Mapping[str, str]) -> Cli:
         env=env,
         files={".qwen/settings.json": json.dumps({"security": {"auth": {"selectedType": auth}}})},
         tools=_QWEN_TOOLS,
-        branches={"overflow": 2},
+        # It makes one message of a reply that was cut off and its continuation, without its own words between them. When it
+        # resumes, its first message lists the folder anew.
+        branches={"cut-call": 2, "cut-text": 2, "resumed": 2, "overflow": 2},
     )
 
 
@@ -334,7 +337,7 @@ GEMINI = Cli(
     files={".gemini/settings.json": json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}})},
     tools=Tools(
         write=lambda path, content: call("write_file", file_path=str(path), content=content),
-        run=lambda command: call("run_shell_command", command=command),
+        run=lambda command: call("run_shell_command", command=f"{command}; sleep 1"),
         read=lambda path: call("read_file", file_path=str(path)),
         agent=lambda prompt: call("invoke_agent", agent_name="generalist", prompt=prompt),
     ),

@@ -13,7 +13,7 @@ from tests.clients.scripts import Story
 ANSWER = "ALL DONE"
 CONTENT = 'first line\nzweite Zeile: äöü €\n\tthird "quoted" \\ line\n'
 RESULT = "TOTAL 42"
-COMMAND = "echo TOTAL $((40 + 2))"
+COMMAND = "printf 'TOTAL %d' 0x2a"
 """``RESULT`` stands nowhere in the script: it is in a prompt only if the CLI ran the command and sent what it printed."""
 
 PROSE = "Before I do that, let me say at some length what I am about to do and why it has to be done in this way. " * 3
