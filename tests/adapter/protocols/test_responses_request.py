@@ -88,6 +88,14 @@ def test_reasoning_itself_goes_before_its_summary() -> None:
     assert messages_of(HI, item, HI)[1]["reasoning_content"] == "at length"
 
 
+def test_a_system_text_of_which_a_rule_leaves_nothing_is_no_message() -> None:
+    header = "x-anthropic-billing-header: cc_version=1; cc_entrypoint=cli;\n"
+    request = parse(input=[{"role": "developer", "content": header}, {"role": "system", "content": ""}, HI])
+    assert request.messages == ({"role": "system", "content": ""}, HI)
+    assert [taken.field for taken in request.normalised] == ["input.0.content"]
+    assert parse(instructions=f"{header}sys").messages[0]["content"] == "sys"
+
+
 def test_results_come_in_the_order_of_their_calls() -> None:
     request = parse(input=[HI, call(call_id="a"), call(call_id="b"), output("b", "second"), output("a", "first")])
     assert [message["content"] for message in request.messages[-2:]] == ["first", "second"]
