@@ -88,7 +88,10 @@ class ResponsesStream:
 
     def finish(self, parsed: ParsedModelOutput, reason: FinishReason, usage: Usage) -> bytes:
         status = replies.status_of(parsed, reason)
-        return self._close(status) + self._response(f"response.{status}", status, usage=usage)
+        frames = self._close(status) + self._response(f"response.{status}", status, usage=usage)
+        # Whoever keeps the reply to read it again keeps this stream too, and shall not keep the request's tools with it.
+        self._context, self._output = ResponsesContext.of(None), []
+        return frames
 
     def error(self, error: AdapterError) -> bytes:
         return self._response("response.failed", replies.FAILED, error=replies.failure(error))

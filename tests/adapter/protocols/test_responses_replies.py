@@ -176,6 +176,15 @@ def test_what_is_open_when_a_stream_fails_is_never_done(count: int) -> None:
     assert len(done) == (1, 3, 3, 4)[count - 1]
 
 
+def test_a_stream_that_is_complete_keeps_nothing_of_its_request() -> None:
+    request = PROTOCOL.parse_request(BODY)
+    stream = PROTOCOL.stream(request, reply_id="r", model=MODEL, ids=NumberedIds(), created=CREATED)
+    frames = [stream.start(1), stream.events(EVENTS[0]), stream.finish(PARSED, FinishReason.STOP, USAGE)]
+    assert all(b"apply_patch" in frame for frame in (frames[0], frames[2]))
+    told = events_of(stream.error(UpstreamFailed("x")))[0][1]["response"]
+    assert (told["id"], told["tools"], told["output"]) == ("r", [], [])
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
