@@ -5,8 +5,10 @@ POST models/NAME:streamGenerateContent    ``?alt=sse``: server-sent events; with
 POST models/NAME:countTokens
 GET  models, models/NAME                  the same as of the other protocols: ``http.models``
 
-A stream that failed is not cut off behind its error, as other protocols' are: @google/genai gives up what it has read but not yet
-handed on when a connection breaks, the error included. The bare error is what no complete reply ends with.
+**Errors in streams.** The SDKs know an error by its being bare JSON where an event is due (@google/genai 1.30 and 3.3,
+``processStreamResponse``; google-genai 3.6, ``_api_client``), and gemini-cli then asks again. The stream is not cut off behind it,
+as other protocols' are: @google/genai gives up what it has read but not yet handed on when a connection breaks. A bare error is
+what no complete reply ends with.
 
 The model's name and whether to stream stand in the path; they are put into the body for the protocol to read.
 """
@@ -17,36 +19,67 @@ from typing import Any
 
 from aiohttp import web
 
+from adapter.buffer import BLANK_LINE
 from adapter.errors import BadRequest
 from adapter.http import models, turns
 from adapter.http.failures import Handler
 from adapter.http.state import PROTOCOL
-from adapter.http.stream import StreamStyle
-from adapter.protocols.gemini import Gemini, GeminiArray
+from adapter.http.stream import StreamBody, StreamStyle
+from adapter.protocols.gemini import Gemini
 
 VERSIONS = ("v1beta", "v1")
+
+_DATA = b"data: "
+_ERROR = b'{"error":'
+"""How the data of an error begins. A text that spells this has its quotes escaped."""
 
 
 def add_routes(router: web.UrlDispatcher, prefix: str) -> None:
     """``prefix`` is empty, or ``/s/{sid}``."""
-    sse, array = Gemini(), GeminiArray()
-    streamed_sse = turns.turn_handler(sse, _amend_streamed, StreamStyle(cut_after_error=False))
-    streamed_array = turns.turn_handler(array, _amend_streamed, StreamStyle("application/json", cut_after_error=False))
+    gemini = Gemini()
+    events = turns.turn_handler(gemini, _amend_streamed, StreamStyle(_BareErrors, cut_after_error=False))
+    array = turns.turn_handler(
+        gemini, _amend_streamed, StreamStyle(_JsonArray, "application/json", cut_after_error=False)
+    )
 
     async def stream(request: web.Request) -> web.StreamResponse:
-        request[PROTOCOL] = sse
+        request[PROTOCOL] = gemini
         alt = request.query.get("alt", "json")
         if alt not in ("sse", "json"):
             raise BadRequest("must be sse or json", field="alt")
-        return await (streamed_sse if alt == "sse" else streamed_array)(request)
+        return await (events if alt == "sse" else array)(request)
 
     for version in VERSIONS:
         path = f"{prefix}/{version}/models/{{model:.+}}"
-        router.add_post(f"{path}:generateContent", turns.turn_handler(sse, _amend_whole))
+        router.add_post(f"{path}:generateContent", turns.turn_handler(gemini, _amend_whole))
         router.add_post(f"{path}:streamGenerateContent", stream)
-        router.add_post(f"{path}:countTokens", turns.count_tokens_handler(sse, _amend_counted, "totalTokens"))
+        router.add_post(f"{path}:countTokens", turns.count_tokens_handler(gemini, _amend_counted, "totalTokens"))
     router.add_get(f"{prefix}/v1beta/models", _in_shape(models.list_models))
     router.add_get(f"{prefix}/v1beta/models/{{model:.+}}", _in_shape(models.show_model))
+
+
+class _BareErrors(StreamBody):
+    """Events, but for an error."""
+
+    def feed(self, events: bytes) -> bytes:
+        return events.replace(_DATA + _ERROR, _ERROR)
+
+
+class _JsonArray(StreamBody):
+    """An array of what the events hold; only that of a complete reply is closed."""
+
+    def __init__(self) -> None:
+        self._before = b"["
+
+    def feed(self, events: bytes) -> bytes:
+        items = b""
+        for item in events.split(BLANK_LINE)[:-1]:
+            items += self._before + item.removeprefix(_DATA) + b"\n"
+            self._before = b","
+        return items
+
+    def finish(self) -> bytes:
+        return b"]\n"
 
 
 def _amend_whole(request: web.Request, body: dict[str, Any]) -> dict[str, Any]:

@@ -35,10 +35,23 @@ logger = logging.getLogger("rollserve.http")
 EVENT_STREAM = "text/event-stream"
 
 
+class StreamBody:
+    """What a reply's events are in the body of a response: themselves."""
+
+    def feed(self, events: bytes) -> bytes:
+        """``events`` are whole ones."""
+        return events
+
+    def finish(self) -> bytes:
+        """What follows the events of a complete reply."""
+        return b""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamStyle:
-    """How a protocol streams."""
+    """How a protocol streams. ``body`` makes the body of one response."""
 
+    body: Callable[[], StreamBody] = StreamBody
     media_type: str = EVENT_STREAM
     cut_after_error: bool = True
     """False for protocols whose error itself is what no complete reply ends with, and whose clients lose it to the cut."""
@@ -108,10 +121,10 @@ class Connection:
         with self._watched():
             await self.response.write(data)
 
-    async def end(self) -> None:
-        """End the response as complete. Raises: as ``write``."""
+    async def end(self, last: bytes = b"") -> None:
+        """End the response as complete, with ``last``. Raises: as ``write``."""
         with self._watched():
-            await self.response.write_eof()
+            await self.response.write_eof(last)
 
     def cut(self) -> None:
         """End the connection so that nothing looks complete; what was written still goes out, if the client takes it in time."""
@@ -170,6 +183,7 @@ class EventStream:
         self._reader = reader
         self._config = config
         self._style = style
+        self._body = style.body()
 
     async def run(self) -> web.StreamResponse:
         """Raises: AdapterError, as long as no headers were sent."""
@@ -180,12 +194,12 @@ class EventStream:
             try:
                 await self._follow(connection)
             except EventsLost as lost:
-                await connection.write(reply.error_event(Gone(str(lost))))
+                await self._write(connection, reply.error_event(Gone(str(lost))))
                 await self._break_off(connection)
                 return connection.response
             if reply.error is None:
                 reply.delivered()
-                await connection.end()
+                await connection.end(self._body.finish())
             else:
                 await self._fail(connection, reply.error)
             return connection.response
@@ -207,9 +221,12 @@ class EventStream:
         while not reader.at_end:
             data = reader.take(WRITE_BYTES)
             if data:
-                await connection.write(data)
+                await self._write(connection, data)
             elif not await reader.more() and connection.silent:
-                await connection.write(self._reply.keepalive)
+                await self._write(connection, self._reply.keepalive)
+
+    async def _write(self, connection: Connection, events: bytes) -> None:
+        await connection.write(self._body.feed(events))
 
     async def _fail(self, connection: Connection, error: AdapterError) -> None:
         event(

@@ -12,7 +12,7 @@ from adapter.protocols.base import Choice
 from adapter.protocols.common import manager_message, neutral_finish_reason
 from adapter.protocols.gemini_reply import ThoughtDisplay
 from adapter.protocols.gemini_request import parse_generate_request
-from adapter.protocols.gemini_stream import GeminiArrayStream, GeminiStream
+from adapter.protocols.gemini_stream import GeminiStream
 from adapter.types import ChatRequest, ParsedModelOutput, Reply, Usage
 from engine.types import FinishReason
 
@@ -73,17 +73,6 @@ class Gemini:
 
     def render_error(self, error: AdapterError) -> dict[str, Any]:
         return gemini_reply.error_body(error)
-
-
-class GeminiArray(Gemini):
-    """The Gemini API where a stream is a JSON array."""
-
-    name = "gemini_array"
-
-    def choice_stream(
-        self, request: ChatRequest, *, index: int, reply_id: str, model: str, ids: IdSource, created: int
-    ) -> GeminiArrayStream:
-        return GeminiArrayStream(index=index, reply_id=reply_id, model=model, ids=ids, display=_display(request))
 
 
 def _display(request: ChatRequest | None) -> ThoughtDisplay:

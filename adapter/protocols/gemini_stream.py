@@ -1,14 +1,12 @@
 """Gemini, the streamed reply: neutral events become ``GenerateContentResponse`` chunks.
 
-    SSE (``?alt=sse``)  data: {...}                     one event a chunk
-    a JSON array        [{...}   ,{...}   ,{...}   ]    without it
+    data: {"candidates": [...], "usageMetadata"?: {...}, "modelVersion": ..., "responseId": ...}
 
 A call is one part with all of its arguments, when it is complete; text is cut anywhere. Every chunk has a part, if only an empty
-text: the SDKs' chats drop a reply that holds a content without parts. The last chunk alone has a finish reason.
+text: the SDKs' chats drop a reply that holds a content without parts. The last chunk of a candidate alone has a finish reason.
 
 Nothing may stand between events: @google/genai (1.30) takes a comment for a part of the next chunk and fails with "Incomplete JSON
-segment at the end". So the sign of life is a chunk with an empty text. An error is bare JSON, not an event: that is how the SDKs
-know it, and gemini-cli then tries again.
+segment at the end". So the sign of life is a chunk with an empty text.
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ class GeminiStream:
         return self._frame(dump_json(self._chunk(gemini_reply.text_part(""), usage=usage)))
 
     def error(self, error: AdapterError) -> bytes:
-        return orjson.dumps(gemini_reply.error_body(error)) + b"\n\n"
+        return self._frame(orjson.dumps(gemini_reply.error_body(error)))
 
     def _event(self, event: ReplyEvent) -> bytes:
         match event:
@@ -121,26 +119,3 @@ class GeminiStream:
 
     def _frame(self, chunk: bytes) -> bytes:
         return b"data: " + chunk + b"\n\n"
-
-
-class GeminiArrayStream(GeminiStream):
-    """The same chunks as one JSON array, which only a complete reply closes."""
-
-    def start(self, input_tokens: int) -> bytes:
-        first = super().start(input_tokens)
-        return first if self._index else b"[" + first.removeprefix(b",")
-
-    def keepalive(self) -> bytes:
-        return b"\n\n"
-
-    def finish(self, parsed: ParsedModelOutput, reason: FinishReason, usage: Usage) -> bytes:
-        return super().finish(parsed, reason, usage) + b"]\n\n"
-
-    def end(self, usage: Usage) -> bytes:
-        return super().end(usage) + b"]\n\n"
-
-    def error(self, error: AdapterError) -> bytes:
-        return b"," + super().error(error)
-
-    def _frame(self, chunk: bytes) -> bytes:
-        return b"," + chunk + b"\n\n"

@@ -9,15 +9,12 @@ import aiohttp
 
 
 def events_of(raw: bytes) -> list[tuple[str | None, Any]]:
-    """``(event name, data)`` of every complete event; comments are left out.
-
-    An object that stands there bare is data too: that is how an error ends a stream of the Gemini API.
-    """
+    """``(event name, data)`` of every complete event; comments are left out."""
     events = []
     for block in raw.decode().split("\n\n")[:-1]:
         lines = [line for line in block.split("\n") if not line.startswith(":")]
         names = [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
-        data = "\n".join(line.removeprefix("data: ") for line in lines if line.startswith(("data: ", "{")))
+        data = "\n".join(line.removeprefix("data: ") for line in lines if line.startswith("data: "))
         if data:
             events.append((names[0] if names else None, json.loads(data) if data != "[DONE]" else data))
     return events

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
+import aiohttp
 import pytest
 
 from engine.errors import EngineFailed, EngineUnavailable
@@ -149,7 +151,7 @@ async def test_a_failed_stream_ends_in_an_error_that_the_sdks_know(serve, encode
         async with server.http.post(f"{MODEL}:streamGenerateContent?alt={alt}", json=BODY) as response:
             seen = await response.read()
     assert b"finishReason" not in seen
-    last = seen.rstrip().rpartition(b"\n\n")[2].removeprefix(b",")
+    last = seen.rstrip().rpartition(b"\n")[2].removeprefix(b",")
     assert json.loads(last)["error"]["code"] == 502
     if alt == "json":
         with pytest.raises(json.JSONDecodeError):
@@ -164,15 +166,15 @@ async def test_an_error_before_the_first_token_is_a_plain_one(serve) -> None:
     assert (error["code"], error["status"]) == (503, "UNAVAILABLE")
 
 
-@pytest.mark.parametrize(("alt", "sign"), [("sse", b'"parts":[{"text":""}]'), ("json", b"\n\n\n\n")])
-async def test_a_silent_engine_is_bridged(serve, encode, alt, sign) -> None:
+@pytest.mark.parametrize("alt", ["sse", "json"])
+async def test_a_silent_engine_is_bridged(serve, encode, alt) -> None:
     """Without comments, which @google/genai does not take."""
     hold = asyncio.Event()
     engine = FakeEngine([Answer([encode("one"), encode("two")], hold=hold, hold_before=1)])
     seen = b""
     async with serve(engine, keepalive_s=0.01) as server:
         async with server.http.post(f"{MODEL}:streamGenerateContent?alt={alt}", json=BODY) as response:
-            while sign not in seen.partition(b"one")[2]:
+            while b'"parts":[{"text":""}]' not in seen.partition(b"one")[2]:
                 seen += await response.content.readany()
             hold.set()
             seen += await response.read()
@@ -266,3 +268,20 @@ async def test_what_had_no_effect_is_listed(serve, encode) -> None:
         async with server.http.post(f"{MODEL}:generateContent", json=body) as response:
             listed = response.headers["x-rollserve-unused-fields"].split(",")
     assert listed == ["safetySettings", "generationConfig.mediaResolution"]
+
+
+@pytest.mark.parametrize("alt", ["sse", "json"])
+async def test_a_reply_that_is_read_again_is_events_whatever_the_client_asked_for(serve, encode, alt) -> None:
+    engine = FakeEngine([Answer([encode("one")], error=EngineFailed("it broke"))])
+    async with serve(engine) as server:
+        async with server.http.post(f"{MODEL}:streamGenerateContent?alt={alt}", json=BODY) as response:
+            number = response.headers["x-rollserve-reply"]
+            await response.read()
+        seen = b""
+        async with server.http.get(f"/v1/sessions/default/replies/{number}/events") as response:
+            with suppress(aiohttp.ClientPayloadError):
+                while piece := await response.content.readany():
+                    seen += piece
+    again = data_objects(seen)
+    assert [part["text"] for chunk in again[:-1] for part in parts_of(chunk)] == ["", "one"]
+    assert again[-1]["error"]["status"] == "UNAVAILABLE"
