@@ -36,7 +36,8 @@ class Tools:
     """How the CLI's own tools are called. ``agent`` starts a sub-agent with a prompt; None where there is none.
 
     A sub-agent in the background (``agent_reports_later``) gives no result to the call, but a message when it is done.
-    ``meanwhile`` is a call with which the main agent passes the time, where its end would be the sub-agent's too.
+    ``meanwhile`` is a call with which the main agent passes the time, where its end would be the sub-agent's too. ``report`` is the
+    call that ends a sub-agent, where a plain answer does not.
     """
 
     write: Callable[[Path, str], Call]
@@ -45,6 +46,7 @@ class Tools:
     agent: Callable[[str], Call] | None = None
     agent_reports_later: bool = False
     meanwhile: Call | None = None
+    report: Callable[[str], Call] | None = None
     no_agent_because: str = ""
 
 
@@ -253,9 +255,9 @@ def _qwen(protocol: str, auth: str, env: Mapping[str, str]) -> Cli:
         env=env,
         files={".qwen/settings.json": json.dumps({"security": {"auth": {"selectedType": auth}}})},
         tools=_QWEN_TOOLS,
-        # It makes one message of a reply that was cut off and its continuation, without its own words between them. When it
-        # resumes, its first message lists the folder anew.
-        branches={"cut-call": 2, "cut-text": 2, "resumed": 2, "overflow": 2},
+        # It makes one message of a reply that was cut off and its continuation, without its own words between them. After a
+        # summary its first message gets the list of skills one turn late.
+        branches={"cut-call": 2, "cut-text": 2, "overflow": 3},
     )
 
 
@@ -340,8 +342,9 @@ GEMINI = Cli(
         run=lambda command: call("run_shell_command", command=f"{command}; sleep 1"),
         read=lambda path: call("read_file", file_path=str(path)),
         agent=lambda prompt: call("invoke_agent", agent_name="generalist", prompt=prompt),
+        report=lambda answer: call("complete_task", result={"response": answer}),
     ),
-    branches={"overflow": 2},
+    at_overflow="exceeds the maximum number of tokens allowed",
 )
 
 CLIS = (CLAUDE, CODEX, OPENCODE_CHAT, OPENCODE_MESSAGES, OPENCODE_RESPONSES, QWEN_CHAT, QWEN_MESSAGES, GEMINI)

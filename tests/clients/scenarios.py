@@ -11,6 +11,7 @@ from tests.clients.cli import Cli, Place
 from tests.clients.scripts import Story
 
 ANSWER = "ALL DONE"
+FIRST_ANSWER = "HALF DONE"
 CONTENT = 'first line\nzweite Zeile: äöü €\n\tthird "quoted" \\ line\n'
 RESULT = "TOTAL 42"
 COMMAND = "printf 'TOTAL %d' 0x2a"
@@ -39,13 +40,16 @@ def task(story: Story, cli: Cli, place: Place) -> None:
 
 
 def resumed(story: Story, cli: Cli, place: Place) -> None:
-    """Two prompts: write a file; read it, in the same conversation."""
+    """Two prompts: run a command; write a file and read it, in the same conversation.
+
+    No file before the second prompt: Qwen Code and Gemini CLI list the folder in their first message, anew when they resume.
+    """
     file = place.work / "notes.txt"
-    story.then("start", "wrote", "I write the file.", cli.tools.write(file, CONTENT))
-    story.then("wrote", "first", "Written.")
-    story.then("again", "read", "I read it.", cli.tools.read(file))
-    story.then("read", "ran", "Now a command.", cli.tools.run(COMMAND))
-    story.then("ran", "end", ANSWER)
+    story.then("start", "ran", "I run it.", cli.tools.run(COMMAND))
+    story.then("ran", "first", FIRST_ANSWER)
+    story.then("again", "wrote", "I write the file.", cli.tools.write(file, CONTENT))
+    story.then("wrote", "read", "I read it.", cli.tools.read(file))
+    story.then("read", "end", ANSWER)
 
 
 def delegated(story: Story, cli: Cli, place: Place) -> None:
@@ -58,7 +62,8 @@ def delegated(story: Story, cli: Cli, place: Place) -> None:
     else:
         story.then("asked", "asked", "I wait.", cli.tools.meanwhile)
     story.then("part", "ran", "I run it.", cli.tools.run(COMMAND))
-    story.then("ran", "told", "It ran.")
+    report = cli.tools.report
+    story.then("ran", "told", "It ran.", *([] if report is None else [report(story.prompt("told", "It ran."))]))
     story.then("told", "wrote", "I write the file.", cli.tools.write(place.work / "notes.txt", CONTENT))
     story.then("wrote", "end", ANSWER)
 

@@ -11,6 +11,7 @@ import pytest
 from tests.clients.checks import check_done, every_cli
 from tests.clients.cli import CLIS, Cli
 from tests.clients.conftest import Arena
+from tests.clients.scenarios import FIRST_ANSWER
 
 
 @every_cli
@@ -25,7 +26,7 @@ async def test_a_task(arena: Arena, cli: Cli) -> None:
 async def test_a_conversation_that_is_resumed(arena: Arena, cli: Cli) -> None:
     agent = await arena.agent(cli, "resumed")
     first = await agent.says("start")
-    assert first.status == 0 and "Written." in first.said, first
+    assert first.status == 0 and FIRST_ANSWER in first.said, first
     await check_done(agent, await agent.says("again", resume=True))
     verdict = await agent.judged()
     assert verdict.labels["main"] == 5
