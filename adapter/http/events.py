@@ -88,7 +88,7 @@ async def _write_events(connection: Connection, reader: Reader) -> None:
         events = reader.take_events(WRITE_BYTES)
         if events:
             await connection.write(b"".join(_numbered(number + place, event) for place, event in enumerate(events)))
-        elif not await reader.more() and connection.silent:
+        elif not await reader.more():
             await connection.write(COMMENT)
 
 

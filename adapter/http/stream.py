@@ -112,10 +112,6 @@ class Connection:
         if self._timer is not None:
             self._timer.cancel()
 
-    @property
-    def silent(self) -> bool:
-        return self._loop.time() - self._last_byte_at >= self._keepalive_s
-
     async def write(self, data: bytes) -> None:
         """Raises: ConnectionError; CancelledError, once the client is gone or was cut."""
         with self._watched():
@@ -151,7 +147,7 @@ class Connection:
         self._wait()
         if self._writing:
             self._look_for_progress()
-        elif self.silent:
+        elif self._loop.time() - self._last_byte_at >= self._keepalive_s:
             self._on_silence()
 
     def _look_for_progress(self) -> None:
@@ -222,7 +218,7 @@ class EventStream:
             data = reader.take(WRITE_BYTES)
             if data:
                 await self._write(connection, data)
-            elif not await reader.more() and connection.silent:
+            elif not await reader.more():
                 await self._write(connection, self._reply.keepalive)
 
     async def _write(self, connection: Connection, events: bytes) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 
+from adapter.feed import SessionFeed
 from engine.errors import EngineFailed
 from tests.adapter.http.test_events import BODY, CALL, CHAT, END, FEED, LOOK, numbered, status
 from tests.support.engine import Answer, FakeEngine
@@ -218,3 +219,16 @@ async def test_the_feed_of_a_dropped_session_ends(serve) -> None:
                 assert response.status == 204
             assert not data_objects(await feed.read())
         assert await status(server, FEED) == 404
+
+
+async def test_a_follower_that_comes_back_in_time_stops_the_clock() -> None:
+    feed = SessionFeed(keep_bytes=4096, linger_s=3600)
+    with feed.follow():
+        assert feed._idle_timer is None
+    clock = feed._idle_timer
+    assert clock is not None
+    with feed.follow():
+        assert clock.cancelled()
+    feed.close()
+    assert feed._idle_timer is not None
+    assert feed._idle_timer.cancelled()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from adapter.config import Config
+from adapter.http.stream import Connection
 from engine.errors import EngineFailed, EngineTimeout, EngineUnavailable
 from tests.support.engine import Answer, FakeEngine
 from tests.support.raw import raw_request
@@ -168,3 +171,44 @@ async def test_a_reader_that_has_stalled_is_cut_and_its_turn_ends(serve, encode)
         async with raw_request(server.url, CHAT, BODIES[CHAT], receive_buffer=SMALL, reads=False):
             await until(lambda: engine.closed == 1)
         assert server.state.sessions.find("default").trajectory.turn_count == 0
+
+
+class Clock:
+    """A loop's clock that stands still until it is set."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+
+class Socket:
+    """A transport with ``unsent`` bytes in its buffer."""
+
+    unsent = 0
+    aborted = False
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+async def test_a_reader_that_takes_a_byte_now_and_then_is_not_cut() -> None:
+    clock, transport = Clock(), Socket()
+    request = SimpleNamespace(transport=transport, path="/")
+    connection = Connection(request, Config(stalled_reader_s=10.0), {}, lambda: None)  # type: ignore[arg-type]
+    connection._loop = clock  # type: ignore[assignment]
+    with connection._watched():
+        for unsent in (300, 299, 298):
+            clock.now += 9.0
+            transport.unsent = unsent
+            connection._look_for_progress()
+            assert not transport.aborted
+        clock.now += 9.0
+        connection._look_for_progress()
+        assert not transport.aborted
+        clock.now += 1.0
+        connection._look_for_progress()
+        assert transport.aborted
