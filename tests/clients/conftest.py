@@ -24,12 +24,15 @@ from tests.support.scripted import ScriptedServer, scripted_server
 COPIES = 3
 """How often a CLI can play a scenario."""
 
+RUN_CLIS = frozenset({"arena", "small_model"})
+"""Fixtures; a test that has one starts a CLI."""
+
 RESULTS = pytest.StashKey[dict[tuple[str, str], str]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if RUN_CLIS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.clients)
 
 

@@ -27,7 +27,7 @@ PINNED = {"temperature": 0.7, "seed": 1, "max_tokens": 256}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def server() -> AsyncIterator[aiohttp.ClientSession]:
+async def small_model() -> AsyncIterator[aiohttp.ClientSession]:
     """The demo model in a real Triton, and the adapter before it."""
     config = Config(port=0, served_model_name=MODEL, model_dir=demo_model_dir())
     async with everything(config, print) as running, aiohttp.ClientSession(running.url) as http:
@@ -36,13 +36,13 @@ async def server() -> AsyncIterator[aiohttp.ClientSession]:
 
 @pytest.mark.parametrize("cli", [CLAUDE_BARE, CODEX_SMALL], ids=str)
 async def test_a_turn_is_recorded_as_the_model_scores_it(
-    server: aiohttp.ClientSession, cli: Cli, tmp_path: Path
+    small_model: aiohttp.ClientSession, cli: Cli, tmp_path: Path
 ) -> None:
-    session = await post(server, "/v1/sessions", {"sid": cli.name, "sampling": {"pinned": PINNED}})
+    session = await post(small_model, "/v1/sessions", {"sid": cli.name, "sampling": {"pinned": PINNED}})
     ended = await start(cli, Place(tmp_path), session["base_url"], "What is the capital of France?")
     assert ended.status == 0, ended
     assert ended.said.strip()
-    export = await post(server, f"/v1/sessions/{cli.name}/finish", {"reward": 1.0})
+    export = await post(small_model, f"/v1/sessions/{cli.name}/finish", {"reward": 1.0})
     assert export["ledger"]["trained"] == export["ledger"]["sampled"] > 0
     write_export(export, tmp_path / "samples.jsonl")
     report = await verified(tmp_path / "samples.jsonl")
