@@ -1,7 +1,8 @@
 """The official JavaScript SDKs: installed from npm into the cache once, and scripts that are run with them.
 
 ``tests/clients_js`` has the scripts, ``package.json`` pins the SDKs, ``package-lock.json`` all that they need, by digest. Node is
-one of the packages, since two of the SDKs need a newer one than a machine may have; the machine brings only npm.
+one of the packages, since two of the SDKs need a newer one than a machine may have; the machine brings only npm. ``npm install
+--package-lock-only`` in that folder brings the lock up to date; its ``.npmrc`` keeps registries' hosts out of it.
 """
 
 from __future__ import annotations

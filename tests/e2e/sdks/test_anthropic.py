@@ -7,6 +7,7 @@ import asyncio
 import anthropic
 import pytest
 from anthropic import beta_async_tool
+from pydantic import BaseModel
 
 from tests.e2e.sdks.served import (
     ANSWER,
@@ -25,6 +26,12 @@ from tests.support.scripted import ScriptedServer
 from tests.support.wait import until
 
 TOOLS = [{"name": "get_weather", "description": "Weather.", "input_schema": PARAMETERS}]
+
+
+class Weather(BaseModel):
+    """What an output format asks for."""
+
+    city: str
 
 
 def asking(text: str, **members: object) -> dict:
@@ -132,6 +139,8 @@ async def test_errors_are_the_sdks_own_exceptions(server: ScriptedServer) -> Non
             await client.messages.create(**asking("hello", model="x"))
         with pytest.raises(anthropic.BadRequestError, match="tool_choice"):
             await client.messages.create(**asking("hello", tools=TOOLS, tool_choice={"type": "any"}))
+        with pytest.raises(anthropic.BadRequestError, match="output_config"):
+            await client.messages.parse(**asking("hello"), output_format=Weather)
         with pytest.raises(anthropic.APIStatusError) as caught:
             await client.messages.create(**asking("refuse"))
         assert caught.value.status_code in (500, 502, 503)
