@@ -207,13 +207,17 @@ async def test_instructions_are_those_of_the_request_alone(serve: Serve, says) -
 
 
 async def test_a_reference_stands_for_a_stored_item(serve: Serve, says) -> None:
-    engine = FakeEngine([says("one"), says("two")])
+    engine = FakeEngine([says("one"), says("two"), says("two")])
     async with serve(engine, tool_parser="xml") as server, sdk(server) as client:
         first = await client.responses.create(model=M, input="hi")
         reference: Any = {"type": "item_reference", "id": first.output[0].id}
         said: Any = {"role": "user", "content": "hi"}
         await client.responses.create(model=M, input=[said, reference, said])
-        assert await reasons(server) == ["new", "exact"]
+        bare: Any = {"id": first.output[0].id}
+        await client.responses.create(model=M, input=[said, bare, said])
+        assert (await reasons(server))[:2] == ["new", "exact"]
+        sent = [request.prompt_ids.tolist() for request in engine.requests]
+        assert sent[1] == sent[2]
         with pytest.raises(openai.BadRequestError, match=r"input\.1\.id: no stored reply"):
             await client.responses.create(model=M, input=[said, {"type": "item_reference", "id": "msg_other"}])
 
@@ -422,10 +426,43 @@ async def test_stored_responses_are_bounded(serve: Serve, says, monkeypatch: pyt
         made = [await client.responses.create(model=M, input="hi") for _ in range(5)]
         store = server.state.sessions.find("sid").responses
         assert [store.get(response.id) is not None for response in made] == [False, False, True, True, True]
-        monkeypatch.setattr(stored, "MAX_BYTES", 1)
+        last = store.get(made[-1].id)
+        assert last is not None and last.describe is None
+        monkeypatch.setattr(stored, "MAX_BYTES", last.size + 100)  # more than its input, less than its body
         newest = await client.responses.create(model=M, input="hi")
         assert [store.get(response.id) for response in made] == [None] * 5
         assert store.get(newest.id) is not None
+        monkeypatch.setattr(stored, "MAX_BYTES", 1)
+        assert (await client.responses.retrieve(newest.id)).id == newest.id
+
+
+async def test_a_retry_joins_the_response_that_runs(serve: Serve, says) -> None:
+    hold = asyncio.Event()
+    engine = FakeEngine([says("one", hold=hold)])
+    retry = {**SID, "x-stainless-retry-count": "1"}
+
+    async def ask(server: TestServer, headers: dict[str, str]) -> Any:
+        async with server.http.post(PATH, json={"input": "hi"}, headers=headers) as response:
+            assert response.status == 200
+            return await response.json()
+
+    async with serve(engine) as server:
+        first = asyncio.create_task(ask(server, SID))
+        await until(lambda: engine.requests)
+        second = asyncio.create_task(ask(server, retry))
+        await until(lambda: server.state.sessions.find("sid").replies.running()[0]._readers == 2)
+        hold.set()
+        assert await first == await second
+
+
+async def test_a_response_that_nobody_reads_is_kept_when_its_events_are_not(serve: Serve, says) -> None:
+    hold = asyncio.Event()
+    engine = FakeEngine([says("one", hold=hold)])
+    async with serve(engine, replay_session_bytes=0) as server, sdk(server) as client:
+        started = await client.responses.create(model=M, input="hi", background=True)
+        hold.set()
+        await until(lambda: server.state.sessions.find("sid").trajectory.turn_count == 1)
+        assert (await client.responses.retrieve(started.id)).output_text == "one"
 
 
 async def test_a_response_outlives_its_events(serve: Serve, says) -> None:
