@@ -122,7 +122,7 @@ class Rebuilding:
             based=saved["based"],
             splice=splice,
             adoption=adoption,
-            rival=None if saved["rival"] is None else self._turns.get(saved["rival"]),
+            rival=None if saved["rival"] is None else self._nodes[saved["rival"]].turn,
         )
 
     def _path(self, mount: int | None, head: Head) -> tuple[Node, ...]:

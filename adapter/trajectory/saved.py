@@ -47,7 +47,7 @@ def save_turn(forest: Forest, plan: Plan, turn: TurnRecord, message: Message | N
     """``plan`` as it is about to be carried out; nothing of it is in the forest yet."""
     base, base_len, given = _new_ids(forest, plan, turn.prompt_ids, told.opening_tokens)
     header = {
-        "plan": _save_plan(plan),
+        "plan": _save_plan(forest, plan),
         "turn": _save_record(turn),
         "message": message,
         "number": told.number,
@@ -74,7 +74,7 @@ def _new_ids(forest: Forest, plan: Plan, prompt: Ids, opening_tokens: int) -> tu
     return base, base_len, prompt[base_len:]
 
 
-def _save_plan(plan: Plan) -> dict[str, Any]:
+def _save_plan(forest: Forest, plan: Plan) -> dict[str, Any]:
     splice, adoption = plan.splice, plan.adoption
     # What stands before the splice, or before the part of an interrupted reply, is known from there.
     before: tuple[Message, ...] = plan.messages[plan.matched :]
@@ -97,7 +97,7 @@ def _save_plan(plan: Plan) -> dict[str, Any]:
         "passed": [node.number for node in plan.passed],
         "recognised": [[node.number, _save_finding(finding)] for node, finding in plan.recognised],
         "merge": None if plan.merge is None else plan.merge.number,
-        "rival": None if plan.rival is None or plan.rival.origin is not None else plan.rival.turn_index,
+        "rival": None if plan.rival is None else _node_of(forest, plan.rival),
         "splice": splice
         and {
             "nodes": [node.number for node in splice.nodes],
@@ -113,6 +113,17 @@ def _save_plan(plan: Plan) -> dict[str, Any]:
             "tokens": adoption.tokens,
         },
     }
+
+
+def _node_of(forest: Forest, turn: Generation) -> int | None:
+    """The number of the node that holds a turn or a copy. Looks through the forest: a rival is rare."""
+    pending = [root.node for root in forest.roots]
+    while pending:
+        node = pending.pop()
+        if node.turn is turn:
+            return node.number
+        pending += node.children
+    return None
 
 
 def _save_finding(finding: Finding) -> dict[str, Any]:
