@@ -69,6 +69,11 @@ def test_the_turn_of_a_handle_can_be_read_without_the_key(turn: int, block: int,
     assert claimed_turn("call_" + Handles().mint(sid, Handle(turn, block))) == turn
 
 
+@pytest.mark.parametrize("handle", [Handle(2**20, 1), Handle(1, 2**10)])
+def test_what_no_session_has_so_many_of_is_no_handle(handle: Handle) -> None:
+    assert claimed_turn(Handles().mint("s", handle)) is None
+
+
 @pytest.mark.parametrize(
     "text", ["", "call_1", "toolu_" + "a" * 16, "rs_68a1b2c3d4e5f60718293a4b5c6d7e8f", "call_" + "ä" * 20, "_" * 20]
 )

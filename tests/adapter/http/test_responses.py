@@ -321,6 +321,17 @@ async def test_cancel_stops_a_background_response(serve: Serve, says) -> None:
             assert (await response.json())["turn_count"] == 1
 
 
+async def test_deleting_a_background_response_stops_it(serve: Serve, says) -> None:
+    engine = FakeEngine([says("one", hold=asyncio.Event())])
+    async with serve(engine) as server, sdk(server) as client:
+        started = await client.responses.create(model=M, input="hi", background=True)
+        await until(lambda: engine.requests)
+        await client.responses.delete(started.id)
+        assert engine.closed == 1
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(started.id)
+
+
 async def test_a_background_response_that_is_refused_is_a_plain_error(serve: Serve, says) -> None:
     async with serve(FakeEngine(), max_context_tokens=8) as server, sdk(server) as client:
         with pytest.raises(openai.BadRequestError) as refused:
