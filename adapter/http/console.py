@@ -95,4 +95,4 @@ def _check_results(request: web.Request, session: Session, saved: Sequence[Node]
     calls = (last.message or {}).get("tool_calls", ()) if last is not None else ()
     number = last.generation.number if last is not None and last.generation is not None else None
     if len(given) > len(calls) or any(ids.turn_of(session.sid, call_id) != number for call_id in given):
-        raise BadRequest("a call_id is not one of the last reply's", field="input")
+        raise BadRequest("a call_id is not one of the last reply's, or stands there twice", field="input")

@@ -82,10 +82,12 @@ async def test_a_tool_call_and_its_result(serve, encode, qwen) -> None:
         assert ended == {"object": "message", "status": "completed"}
         output = {"type": "data", "data": {"call_id": content["data"]["call_id"], "output": "a cat"}}
         result = {"input": [{"type": "plugin_call_output", "content": [output]}], "tools": tools}
+        twice = {"input": [{"type": "plugin_call_output", "content": [output, output]}], "tools": tools}
+        async with server.http.post(CHAT, json=twice) as response:
+            assert response.status == 400
         await ask(server, result)
         assert "<tool_response>\na cat\n</tool_response>" in prompts(engine, qwen)[1]
-        output["data"]["call_id"] = "call_of_nobody"
-        async with server.http.post(CHAT, json=result) as response:
+        async with server.http.post(CHAT, json=result) as response:  # the last reply has no calls any more
             assert response.status == 400
             assert "call_id" in (await response.json())["error"]["message"]
 
