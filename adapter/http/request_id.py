@@ -1,7 +1,7 @@
 """An id for each request: in the log, and in the response's headers under the names that the protocols use.
 
-``x-request-id`` is OpenAI's, ``request-id`` Anthropic's; their SDKs put it into exceptions. It is also taken as evidence: Qwen Code goes
-on after an error event in a stream only if the response had one (qwen-code, ``utils/retryErrorClassification.ts``).
+``x-request-id`` is OpenAI's, ``request-id`` Anthropic's; their SDKs put it into exceptions. It is also taken as evidence: Qwen Code
+goes on after an error event in a stream only if the response had one (qwen-code, ``utils/retryErrorClassification.ts``).
 """
 
 from __future__ import annotations
