@@ -255,9 +255,10 @@ def _qwen(protocol: str, auth: str, env: Mapping[str, str]) -> Cli:
         env=env,
         files={".qwen/settings.json": json.dumps({"security": {"auth": {"selectedType": auth}}})},
         tools=_QWEN_TOOLS,
-        # It makes one message of a reply that was cut off and its continuation, without its own words between them. After a
-        # summary its first message gets the list of skills one turn late.
-        branches={"cut-call": 2, "cut-text": 2, "overflow": 3},
+        # It makes one message of a reply that was cut off and its continuation, without its own words between them. When it
+        # resumes, the reminder of the date leaves the first prompt. After a summary, its first message gets the list of
+        # skills one turn late.
+        branches={"cut-call": 2, "cut-text": 2, "resumed": 2, "overflow": 3},
     )
 
 

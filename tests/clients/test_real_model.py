@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 import pytest_asyncio
 
 from adapter.config import Config
@@ -34,21 +33,25 @@ async def small_model() -> AsyncIterator[aiohttp.ClientSession]:
         yield http
 
 
-@pytest.mark.parametrize("cli", [CLAUDE_BARE, CODEX_SMALL], ids=str)
-async def test_a_turn_is_recorded_as_the_model_scores_it(
-    small_model: aiohttp.ClientSession, cli: Cli, tmp_path: Path
-) -> None:
-    session = await post(small_model, "/v1/sessions", {"sid": cli.name, "sampling": {"pinned": PINNED}})
-    ended = await start(cli, Place(tmp_path), session["base_url"], "What is the capital of France?")
-    assert ended.status == 0, ended
-    assert ended.said.strip()
-    export = await post(small_model, f"/v1/sessions/{cli.name}/finish", {"reward": 1.0})
-    assert export["ledger"]["trained"] == export["ledger"]["sampled"] > 0
-    write_export(export, tmp_path / "samples.jsonl")
-    report = await verified(tmp_path / "samples.jsonl")
-    assert report["trained_tokens"] == export["ledger"]["trained"]
+async def test_turns_are_recorded_as_the_model_scores_them(small_model: aiohttp.ClientSession, tmp_path: Path) -> None:
+    exports = [await played(small_model, cli, tmp_path / cli.name) for cli in (CLAUDE_BARE, CODEX_SMALL)]
+    samples = tmp_path / "samples.jsonl"
+    write_export({"samples": [sample for export in exports for sample in export["samples"]]}, samples)
+    report = await verified(samples)
+    assert report["trained_tokens"] == sum(export["ledger"]["trained"] for export in exports)
     assert report["failures"] == []
     assert 0 < report["max_difference"] <= MAX_DIFFERENCE
+
+
+async def played(server: aiohttp.ClientSession, cli: Cli, root: Path) -> dict[str, Any]:
+    """A session in which the CLI was asked one question: its export."""
+    session = await post(server, "/v1/sessions", {"sid": cli.name, "sampling": {"pinned": PINNED}})
+    ended = await start(cli, Place(root), session["base_url"], "What is the capital of France?")
+    assert ended.status == 0, ended
+    assert ended.said.strip(), ended
+    export = await post(server, f"/v1/sessions/{cli.name}/finish", {"reward": 1.0})
+    assert export["ledger"]["trained"] == export["ledger"]["sampled"] > 0
+    return export
 
 
 async def post(server: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> dict[str, Any]:
