@@ -23,7 +23,7 @@ CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3)
 # Exit status 0 if the interpreter can make the environment: the version, and what Debian packs apart (venv).
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 
-.PHONY: help venv demo up test test-clients check format clean
+.PHONY: help venv demo up test test-clients test-faults check format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ test: $(INSTALLED) ## Run the tests (ARGS='-k name' for some of them)
 test-clients: $(INSTALLED) ## Run the real agent CLIs against the server (1.6 GB from npm, once)
 	@$(BIN)/python -m tests.clients.install >/dev/null
 	@$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
+
+test-faults: $(INSTALLED) ## Kill every part of a running system at random for three minutes, under load (FAULT_SECONDS, FAULT_SEED)
+	@$(BIN)/python -m pytest -m faults tests/faults $(ARGS)
 
 check: $(INSTALLED) ## Lint, format, types, direction of imports
 	@$(BIN)/ruff check .

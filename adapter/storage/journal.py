@@ -68,7 +68,7 @@ class Journal:
         self.written += len(data)
         self.failure = None
         if self._sync is not None:
-            self._sync.written(self._file, self.written)
+            self._sync.written(self._file, self.written, self._segment.first, self._size)
         return extent
 
     async def synced(self, position: int) -> None:
@@ -89,7 +89,10 @@ class Journal:
 
     def _start_syncing(self) -> SyncThread:
         loop = asyncio.get_running_loop()
-        return SyncThread(lambda position, failure: loop.call_soon_threadsafe(self._wake, position, failure))
+        return SyncThread(
+            lambda position, failure: loop.call_soon_threadsafe(self._wake, position, failure),
+            self.folder / f"{self._header.slot:02d}.synced",
+        )
 
     def _leave_segment(self) -> None:
         full = self._file
