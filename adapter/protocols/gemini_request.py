@@ -38,8 +38,14 @@ _THINKING = "generationConfig.thinkingConfig"
 
 _REFUSED: Mapping[str, Collection[Any]] = {
     **FOREIGN_KNOBS,
-    **dict.fromkeys(("cached_content", "messages", "input", "prompt", "system", "instructions"), ([], {}, "")),
-}
+    **dict.fromkeys(
+        (
+            "cached_content", "continuation_token", "model_armor_config", "messages", "input", "prompt", "system",
+            "instructions",
+        ),
+        ([], {}, ""),
+    ),
+}  # fmt: skip
 
 _HONOURED = frozenset(
     ("model", "stream", "contents", "system_instruction", "tools", "tool_config", "generation_config", "chat_template_kwargs")

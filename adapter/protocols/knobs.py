@@ -132,6 +132,8 @@ def _same(value: Any, idle: Any) -> bool:
 
 
 def unused_names(fields: Fields, known: Collection[str]) -> list[str]:
-    """Members that are neither honoured nor refused, in the order of the body. The list is bounded and safe to put in a header."""
-    names = [name for name in fields.values if name not in known and _PLAIN_NAME.fullmatch(name)]
+    """Members that are neither honoured nor refused, in the order of the body. The list is bounded and safe to put in a header.
+
+    One that is null counts as absent."""
+    names = [name for name in fields.values if name not in known and fields.has(name) and _PLAIN_NAME.fullmatch(name)]
     return names[:_MAX_LISTED]
