@@ -296,7 +296,7 @@ def test_fields_without_effect_are_listed() -> None:
     request = parse(
         metadata={"user_id": "u"},
         service_tier="auto",
-        output_config={"effort": "high", "task_budget": None, "style": "x"},
+        output_config={"effort": "high", "task_budget": {"type": "tokens", "total": 64}, "style": "x"},
         context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         betas=["x"],
         messages=[HI, {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}] * 2}, HI],
