@@ -134,7 +134,7 @@ class ReplyBook:
                 raise KeyReused(
                     f"the idempotency key {key[:64]!r} was used for another request", field="Idempotency-Key"
                 )
-            if not is_same or reply.events.first > 0:
+            if not is_same or reply.abandoned or reply.events.first > 0:
                 continue
             if reply.undelivered or is_retry or (key is not None and key == reply.key):
                 return reply

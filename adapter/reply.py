@@ -99,6 +99,8 @@ class LiveReply:
         self._render_error: Callable[[AdapterError], bytes] | None = None
         self._task: asyncio.Task[None] | None = None
         self._cancelled_by: AdapterError | None = None
+        self.abandoned = False
+        """Its last reader left, and it is being stopped: nobody can be given it any more."""
         self._pieces = 0
         self._readers = 0
 
@@ -194,6 +196,7 @@ class LiveReply:
         finally:
             self._readers -= 1
             if self._readers == 0 and self._stoppable and not self.background and self._task is not None:
+                self.abandoned = True
                 self._task.cancel()
 
     @contextmanager

@@ -113,6 +113,35 @@ async def test_joining_keeps_a_reply_alive_whose_first_client_left(serve, encode
         assert turns(server) == 1
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("headers", [RETRY, {"Idempotency-Key": "k"}])
+async def test_a_retry_that_comes_while_the_reply_is_being_stopped_is_sampled_anew(
+    serve, encode, headers, stream
+) -> None:
+    stopped = asyncio.Event()
+
+    class SlowToStop(FakeEngine):
+        async def generate(self, request):
+            try:
+                async for chunk in super().generate(request):
+                    yield chunk
+            finally:
+                await stopped.wait()
+
+    engine = SlowToStop([held(encode, asyncio.Event()), Answer([encode("anew")])])
+    body = {**BODY, "stream": stream}
+    async with serve(engine) as server:
+        async with raw_request(server.url, MESSAGES, body, headers) as client:
+            await until(lambda: engine.requests)
+            client.abort()
+            await until(lambda: readers(server) == 0)
+            retry = asyncio.create_task(ask(server, body, headers=headers))
+            await until(lambda: len(engine.requests) == 2)
+            stopped.set()
+            assert b"anew" in await retry
+        assert turns(server) == 1
+
+
 async def test_a_delivered_reply_is_sampled_anew(serve, encode) -> None:
     engine = FakeEngine([Answer([encode("one")]), Answer([encode("two")])])
     async with serve(engine) as server:
