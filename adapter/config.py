@@ -18,6 +18,9 @@ from typing import Any
 
 from adapter.types import Durability, HistoryPolicy
 
+LEAST_KEY = 16
+"""Characters of an admin key; 16 random letters and digits are 95 bits."""
+
 ENVIRONMENT_PREFIX = "ROLLSERVE_"
 NOT_CONFIGURATION = frozenset({"ROLLSERVE_CACHE", "ROLLSERVE_CONFIG", "ROLLSERVE_URL"})
 """Variables of our prefix that are no field: the asset cache, the path of the file, the server that client commands talk to."""
@@ -27,9 +30,9 @@ class ConfigError(Exception):
     """A setting is unknown or has a bad value; the message names it and where it came from."""
 
 
-def setting(default: Any, help_text: str) -> Any:
-    """A field with its help for the command line."""
-    return dataclasses.field(default=default, metadata={"help": help_text})
+def setting(default: Any, help_text: str, *, secret: bool = False) -> Any:
+    """A field with its help for the command line. The value of a ``secret`` is never shown."""
+    return dataclasses.field(default=default, repr=not secret, metadata={"help": help_text, "secret": secret})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,12 @@ class Config:
 
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8400, "Port to listen on; 0 takes a free one.")
+    admin_key: str | None = setting(
+        None,
+        "Turns access keys on; this one opens everything. Better in the environment, or in a file: command lines are seen.",
+        secret=True,
+    )
+    admin_key_file: Path | None = setting(None, "File that holds the admin key.")
     triton: str | None = setting(
         None, "gRPC address HOST:PORT of a running Triton. Without it `up` starts the embedded one."
     )
@@ -131,6 +140,8 @@ class Config:
     log_level: str = setting("info", "`debug`, `info`, `warning` or `error`.")
 
     def __post_init__(self) -> None:
+        if self.admin_key is not None and not _is_key(self.admin_key):
+            raise ConfigError(f"the admin key must have {LEAST_KEY} or more printable ASCII characters, without spaces")
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; it takes one of {', '.join(allowed)}")
@@ -189,7 +200,25 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path
             if name not in fields:
                 raise ConfigError(f"unknown setting {name!r} in {source}; `rollserve serve --help` lists all of them")
             values[name] = _convert(name, raw, source)
-    return Config(**values)
+    return Config(**_with_key_read(values))
+
+
+def _with_key_read(values: dict[str, Any]) -> dict[str, Any]:
+    """The admin key in place of its file. Raises: ConfigError."""
+    file = values.get("admin_key_file")
+    if file is None:
+        return values
+    if values.get("admin_key") is not None:
+        raise ConfigError("admin_key and admin_key_file are both set; one of them is enough")
+    try:
+        key = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the admin key from {file}: {error}") from error
+    return {**values, "admin_key": key, "admin_key_file": None}
+
+
+def _is_key(text: str) -> bool:
+    return len(text) >= LEAST_KEY and all("!" <= character <= "~" for character in text)
 
 
 def _read_file(file: Path | None) -> dict[str, Any]:
@@ -226,7 +255,14 @@ def _convert(name: str, raw: Any, source: str) -> Any:
             return tuple(kind(item) for item in (raw.split(",") if isinstance(raw, str) else raw))
         return _convert_one(kind, raw)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{name} = {raw!r} in {source} is not {_expected(kind)}") from error
+        shown = "the value" if _is_secret(name) else repr(raw)
+        raise ConfigError(f"{name} = {shown} in {source} is not {_expected(kind)}") from (
+            None if _is_secret(name) else error
+        )
+
+
+def _is_secret(name: str) -> bool:
+    return bool(next(field.metadata["secret"] for field in dataclasses.fields(Config) if field.name == name))
 
 
 def _expected(kind: type) -> str:

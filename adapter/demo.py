@@ -41,7 +41,7 @@ async def run_demo(config: Config, out: Path | None) -> int:
     with tempfile.TemporaryDirectory(prefix="rollserve-demo-") as temporary:
         folder = out or Path(temporary)
         journal = config.journal or Path(temporary) / "journal"
-        config = dataclasses.replace(config, port=0, served_model_name=SERVED_NAME, journal=journal)
+        config = dataclasses.replace(config, port=0, served_model_name=SERVED_NAME, journal=journal, admin_key=None)
         async with everything(config, lambda line: console.print(f"[dim]{escape(line)}[/dim]")) as server:
             console.print(f"rollserve listens on {server.url}")
             samples = await _play_and_export(console, server)

@@ -5,7 +5,8 @@ AdapterError
 ├── BadRequest            400  a field is wrong; ``field`` names it
 │   ├── PromptTooLong     400  in the words that make agent CLIs compact their history
 │   └── PreviousResponseNotFound  400  by the id under which OpenAI Responses stored it
-├── Unauthorized          401
+├── Unauthorized          401  no access key, or none that is known
+├── Forbidden             403  a session's key where the admin key is needed
 ├── NotFound              404  unknown session, model or path
 ├── Conflict              409  the session is in a state that excludes this call
 ├── Gone                  410  the session is finished, or what is asked for is no longer kept
@@ -64,6 +65,10 @@ class SessionDamaged(AdapterError):
 
 class Unauthorized(AdapterError):
     status = 401
+
+
+class Forbidden(AdapterError):
+    status = 403
 
 
 class NotFound(AdapterError):

@@ -24,6 +24,8 @@ KEY_BYTES = 32
 _BODY = struct.Struct(">IH")
 _MAC_BYTES = 9
 _LENGTH = (_BODY.size + _MAC_BYTES) * 8 // 6
+_FINGERPRINT = b"access key"
+"""So that a fingerprint is never the MAC of anything."""
 _MANY_TURNS = 2**20
 _MANY_BLOCKS = 2**10
 """More turns than a session has, and more ids than a reply."""
@@ -77,6 +79,11 @@ class Handles:
         if not hmac.compare_digest(mac, self._mac(sid, body)):
             return None
         return Handle(*_BODY.unpack(body))
+
+    def fingerprint(self, secret: str) -> str:
+        """What is kept of a secret, in hexadecimal: a keyed hash, which without the key says nothing about it."""
+        data = secret.encode(errors="backslashreplace")
+        return hashlib.blake2b(data, digest_size=32, key=self._key, person=_FINGERPRINT).hexdigest()
 
     def _mac(self, sid: str, body: bytes) -> bytes:
         # Body first: it has a fixed length, so no two pairs give the same input.

@@ -90,7 +90,9 @@ class Recorder(Protocol):
 
     def delivered(self, sid: str, number: int) -> None: ...
 
-    def finished(self, sid: str, body: Mapping[str, Any], finished_at: float, answer: bytes) -> None: ...
+    def finished(
+        self, sid: str, body: Mapping[str, Any], finished_at: float, answer: bytes, key_fingerprint: str | None = None
+    ) -> None: ...
 
     def dropped(self, sid: str) -> None: ...
 
@@ -126,7 +128,9 @@ class Unrecorded:
     def delivered(self, sid: str, number: int) -> None:
         pass
 
-    def finished(self, sid: str, body: Mapping[str, Any], finished_at: float, answer: bytes) -> None:
+    def finished(
+        self, sid: str, body: Mapping[str, Any], finished_at: float, answer: bytes, key_fingerprint: str | None = None
+    ) -> None:
         pass
 
     def dropped(self, sid: str) -> None:
@@ -181,8 +185,10 @@ class JournalRecorder:
             # The client has its reply; should it ask again after a crash, it is given the same once more.
             event(logger, logging.WARNING, "delivery_not_recorded", sid=sid, message=str(error))
 
-    def finished(self, sid: str, body: Mapping[str, Any], finished_at: float, answer: bytes) -> None:
-        header = {"body": dict(body), "finished_at": finished_at}
+    def finished(
+        self, sid: str, body: Mapping[str, Any], finished_at: float, answer: bytes, key_fingerprint: str | None = None
+    ) -> None:
+        header = {"body": dict(body), "finished_at": finished_at, "key_fingerprint": key_fingerprint}
         extent = self._record(FrameKind.FINISH, sid, header, {"answer": np.frombuffer(answer, np.uint8)})
         self.catalog.finish(sid, self.journal.segment, extent.start)
         self.counts.pop(sid, None)

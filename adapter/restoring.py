@@ -27,6 +27,8 @@ class Terms:
     fork_threshold_tokens: int
     created_at: float
     """Unix time, seconds."""
+    key_fingerprint: str | None = None
+    """Of the session's access key, if it was opened with one."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -37,8 +39,9 @@ class Terms:
         """Raises: ValueError, if this is not what opened a session."""
         if frame.kind != FrameKind.OPEN:
             raise ValueError("the frame that opened the session is missing")
-        names = [each.name for each in dataclasses.fields(cls)]
+        names = [each.name for each in dataclasses.fields(cls) if each.name != "key_fingerprint"]
         values = {name: frame.header[name] for name in names}
+        values["key_fingerprint"] = frame.header.get("key_fingerprint")
         return cls(**{**values, "policy": HistoryPolicy(values["policy"])})
 
 

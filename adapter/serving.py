@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from adapter.access import AccessKeys
 from adapter.config import Config, ConfigError
 from adapter.handles import HandleIds
 from adapter.http.server import Address, Extend, listening
@@ -138,7 +139,7 @@ async def adapter_server(
             recorded.recovered,
             place.ownership,
         )
-        state = ServerState(services, sessions, place.own_url)
+        state = ServerState(services, sessions, place.own_url, AccessKeys(config.admin_key, recorded.handles))
         async with listening(state, place.addresses, place.extend) as url:
             yield RunningServer(url, state)
 

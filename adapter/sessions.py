@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Any
 from adapter.config import Config
 from adapter.errors import BadRequest, Conflict, Gone, NotFound, SessionDamaged, TooManyRequests
 from adapter.feed import SessionFeed
+from adapter.finished import Finished, FinishedSessions
 from adapter.ownership import Ownership
 from adapter.recorder import Recorder, Unrecorded
 from adapter.replies import ReplayBudget, ReplyBook
@@ -34,9 +34,8 @@ from adapter.trajectory import Export, Sample, Trajectory
 MAX_NAME_LENGTH = 256
 """Characters. Names come from headers and bodies; API keys, which may serve as names, are shorter."""
 
-
-KEEP_FINISHED_S = 24 * 3600.0
-"""A trainer that lost the answer to ``finish`` asks again within a day."""
+_UNREADABLE = (StorageError, ValueError, LookupError, StopIteration)
+"""What reading a session's frames may raise."""
 
 
 class SessionState(StrEnum):
@@ -66,6 +65,8 @@ class Session:
     responses: ResponseStore = field(default_factory=ResponseStore)
     finishing: tuple[FinishRequest, asyncio.Task[bytes]] | None = None
     """The finish that runs: the same request again joins it."""
+    key_fingerprint: str | None = None
+    """Of the session's own access key, if it has one."""
 
     @contextmanager
     def turn_in_flight(self, max_turns: int | None, count: int = 1) -> Iterator[int]:
@@ -94,15 +95,6 @@ class Session:
             raise TooManyRequests(f"session {self.sid!r} has had its {limit} turns")
 
 
-@dataclass(frozen=True, slots=True)
-class _Finished:
-    request: FinishRequest
-    finished_at: float
-    """Unix time, seconds."""
-    answer: bytes | None
-    """None where a journal has it."""
-
-
 class Sessions:
     """All sessions that this process owns.
 
@@ -129,14 +121,18 @@ class Sessions:
         self._stored: set[str] = set() if recovered is None else set(recovered.catalog)
         """Live sessions that are in the journal only."""
         self._damaged: dict[str, str] = {} if recovered is None else recovered.damaged
-        self._finished: OrderedDict[str, _Finished] = OrderedDict()
+        self._finished = FinishedSessions(config.keep_finished)
         for each in () if recovered is None else recovered.finished.values():
-            self._remember(each.sid, _Finished(FinishRequest.parse(each.body), each.finished_at, None))
+            request = FinishRequest.parse(each.body)
+            self._finished.add(each.sid, Finished(request, each.finished_at, None, each.key_fingerprint))
         self._replays = ReplayBudget(config.replay_total_bytes, config.replay_keep_s)
 
-    def open(self, sid: str | None, settings: SessionSettings) -> Session:
+    def new_name(self) -> str:
+        """A name that no session has, for one that this process is to own."""
+        return self._ownership.new_name()
+
+    def open(self, sid: str, settings: SessionSettings, key_fingerprint: str | None = None) -> Session:
         """A new session. Raises: Conflict, if the name was ever used; BadRequest, if it is no name."""
-        sid = sid or self._ownership.new_name()
         _check_name(sid)
         if self.known(sid) is not None or sid in self._finished:
             raise Conflict(f"session {sid!r} exists already", field="sid")
@@ -145,6 +141,7 @@ class Sessions:
             policy=settings.policy or self._config.history_policy,
             fork_threshold_tokens=self._config.fork_threshold_tokens,
             created_at=time.time(),
+            key_fingerprint=key_fingerprint,
         )
         self.recorder.opened(sid, terms.to_dict())
         self._live[sid] = self._session(sid, settings, terms)
@@ -163,6 +160,20 @@ class Sessions:
         """A live session, or None. Raises: SessionDamaged, OwnedElsewhere."""
         self._ownership.require(sid)
         return self._load(sid) if sid in self._stored else self._live.get(sid)
+
+    def key_fingerprint(self, sid: str) -> str | None:
+        """Of the key that a session was opened with, finished ones included. Raises: OwnedElsewhere."""
+        self._ownership.require(sid)
+        finished = self._finished.get(sid)
+        if finished is not None:
+            return finished.key_fingerprint
+        if sid not in self._stored:
+            session = self._live.get(sid)
+            return None if session is None else session.key_fingerprint
+        try:
+            return Terms.read(next(self.recorder.frames(sid))).key_fingerprint
+        except _UNREADABLE:
+            return None
 
     def find_or_open(self, sid: str) -> Session:
         """The session of a name that a client brought itself. Raises: as ``find``, with ``--explicit-sessions``; else Gone."""
@@ -185,7 +196,9 @@ class Sessions:
         trajectory = Trajectory(terms.fork_threshold_tokens, require_log_probs=True, policy=terms.policy)
         replies = ReplyBook(self._replays, self._config.replay_session_bytes)
         feed = SessionFeed(self._config.replay_reply_bytes, self._config.replay_keep_s)
-        return Session(sid, settings, trajectory, terms.created_at, replies, feed, self.recorder)
+        session = Session(sid, settings, trajectory, terms.created_at, replies, feed, self.recorder)
+        session.key_fingerprint = terms.key_fingerprint
+        return session
 
     def _load(self, sid: str) -> Session:
         """Out of the journal. Raises: SessionDamaged."""
@@ -196,7 +209,7 @@ class Sessions:
             terms = Terms.read(next(frames))
             session = self._session(sid, SessionSettings.parse(terms.settings), terms)
             restored = restore_trajectory(session.trajectory, frames)
-        except (StorageError, ValueError, LookupError) as error:
+        except _UNREADABLE as error:
             self._damaged[sid] = str(error)
             raise SessionDamaged(f"session {sid!r} cannot be rebuilt: {error}") from error
         session.turns_started = restored.turns_started
@@ -209,7 +222,7 @@ class Sessions:
         """Forget a session and all it recorded; its turns in flight are cancelled. Raises: NotFound."""
         if sid in self._finished:
             self.recorder.dropped(sid)
-            del self._finished[sid]
+            self._finished.remove(sid)
         elif sid in self._damaged:
             self.recorder.dropped(sid)
             del self._damaged[sid]
@@ -249,12 +262,13 @@ class Sessions:
         finished_at = time.time()
         try:
             answer = await self._export(session, request, render)
-            self.recorder.finished(session.sid, request.source, finished_at, answer)
+            self.recorder.finished(session.sid, request.source, finished_at, answer, session.key_fingerprint)
         except BaseException:
             session.state, session.finishing = SessionState.OPEN, None
             raise
         self._end(session)
-        self._remember(session.sid, _Finished(request, finished_at, None if self.recorder.keeps else answer))
+        kept = None if self.recorder.keeps else answer
+        self._finished.add(session.sid, Finished(request, finished_at, kept, session.key_fingerprint))
         await self.recorder.settled()
         return answer
 
@@ -265,7 +279,7 @@ class Sessions:
             return self._answer(sid, earlier)
         return self._render_export(self.find(sid), FinishRequest(), render)
 
-    def _answer(self, sid: str, finished: _Finished) -> bytes:
+    def _answer(self, sid: str, finished: Finished) -> bytes:
         """Raises: SessionDamaged."""
         try:
             answer = finished.answer if finished.answer is not None else self.recorder.answer(sid)
@@ -302,15 +316,6 @@ class Sessions:
         self._live.pop(session.sid, None)
         session.replies.close()
         session.feed.close()
-
-    def _remember(self, sid: str, finished: _Finished) -> None:
-        self._finished[sid] = finished
-        oldest = time.time() - KEEP_FINISHED_S
-        while self._finished:
-            first = next(iter(self._finished))
-            if len(self._finished) <= self._config.keep_finished and self._finished[first].finished_at >= oldest:
-                return
-            del self._finished[first]
 
 
 async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:

@@ -15,13 +15,17 @@ from adapter.trajectory import Export
 
 
 async def open_session(request: web.Request) -> web.StreamResponse:
-    """``POST /v1/sessions``: 201 with the session's name and the base URLs for clients."""
+    """``POST /v1/sessions``: 201 with the session's name, the base URLs for clients, and its key where access keys are on."""
     body = await read_json_object(request, optional=True)
     state = request.app[STATE]
-    session = state.sessions.open(requested_sid(body), SessionSettings.parse(body))
+    settings = SessionSettings.parse(body)
+    sid = requested_sid(body) or state.sessions.new_name()
+    key = state.access.mint(sid)
+    session = state.sessions.open(sid, settings, None if key is None else key.fingerprint)
     await state.sessions.recorder.settled()
     base_url = f"{state.own_url or f'{request.scheme}://{request.host}'}/s/{session.sid}"
-    return _json({"sid": session.sid, "base_url": base_url, "openai_base_url": f"{base_url}/v1"}, status=201)
+    opened = {"sid": session.sid, "base_url": base_url, "openai_base_url": f"{base_url}/v1"}
+    return _json(opened if key is None else {**opened, "session_key": key.text}, status=201)
 
 
 async def list_sessions(request: web.Request) -> web.StreamResponse:

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from adapter.errors import AdapterError, BodyTooLarge, NotFound, TooManyRequests, Unavailable
+from adapter.errors import AdapterError, BodyTooLarge, NotFound, TooManyRequests, Unauthorized, Unavailable
 from adapter.http.request_id import REQUEST_ID, new_request_id
 from adapter.http.state import PROTOCOL
 from adapter.logs import event
@@ -48,7 +48,8 @@ async def failures_as_bodies(request: web.Request, handler: Handler) -> web.Stre
         return _answer(request, _of_http(request, error))
     except (asyncio.CancelledError, ConnectionResetError):
         event(logger, logging.INFO, "client_gone", status=499, path=request.path, request_id=request[REQUEST_ID])
-        raise
+        # aiohttp takes a handler that was cancelled for one whose client left, and logs any other error as a fault.
+        raise asyncio.CancelledError from None
     except Exception:
         logger.exception("fault", extra={"fields": {"path": request.path, "request_id": request[REQUEST_ID]}})
         return _answer(request, ServerFault("internal error; the server's log has the details"))
@@ -74,8 +75,13 @@ def _answer(request: web.Request, error: AdapterError) -> web.Response:
     protocol = request.get(PROTOCOL)
     body = protocol.render_error(error) if protocol is not None else control_error(error)
     return web.Response(
-        status=error.status, body=orjson.dumps(body), content_type="application/json", headers=_retry_headers(error)
+        status=error.status, body=orjson.dumps(body), content_type="application/json", headers=_headers(error)
     )
+
+
+def _headers(error: AdapterError) -> dict[str, str]:
+    """RFC 9110, 11.6.1: a 401 says how to do better."""
+    return {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else _retry_headers(error)
 
 
 def _retry_headers(error: AdapterError) -> dict[str, str]:

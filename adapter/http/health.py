@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from adapter.http.auth import is_admin
 from adapter.http.state import STATE
 from engine.errors import EngineError
 
@@ -16,24 +17,27 @@ async def alive(request: web.Request) -> web.StreamResponse:
 
 
 async def ready(request: web.Request) -> web.StreamResponse:
-    """503 with the reason while the engine is not ready or turns cannot be recorded."""
+    """503 with the reason while the engine is not ready or turns cannot be recorded. Details are the operator's."""
+    status, details = await _readiness(request)
+    return _json(details if is_admin(request) else {"status": details["status"]}, status)
+
+
+async def _readiness(request: web.Request) -> tuple[int, dict[str, Any]]:
     services, sessions = request.app[STATE].services, request.app[STATE].sessions
     if sessions.recorder.failure is not None:
-        return _json({"status": "unavailable", "reason": f"the journal: {sessions.recorder.failure}"}, status=503)
+        return 503, {"status": "unavailable", "reason": f"the journal: {sessions.recorder.failure}"}
     try:
         await services.engine.check_ready()
     except EngineError as error:
-        return _json({"status": "unavailable", "reason": str(error)}, status=503)
+        return 503, {"status": "unavailable", "reason": str(error)}
     info = services.engine.info
-    return _json(
-        {
-            "status": "ready",
-            "engine_model": info.model,
-            "log_prob_mode": info.log_prob_mode,
-            "weight_version": info.weight_version,
-            "max_context_tokens": services.context_tokens,
-        }
-    )
+    return 200, {
+        "status": "ready",
+        "engine_model": info.model,
+        "log_prob_mode": info.log_prob_mode,
+        "weight_version": info.weight_version,
+        "max_context_tokens": services.context_tokens,
+    }
 
 
 def _json(document: dict[str, Any], status: int = 200) -> web.Response:

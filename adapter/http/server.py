@@ -11,6 +11,8 @@ from aiohttp import web
 
 from adapter.errors import Interrupted
 from adapter.http.app import build_app
+from adapter.http.auth import access
+from adapter.http.connections import Runner
 from adapter.http.state import STATE, ServerState
 
 
@@ -40,7 +42,8 @@ async def listening(
     app = build_app(state)
     app.on_shutdown.append(_end_feeds)
     extend(app)
-    runner = web.AppRunner(
+    app.middlewares.append(access)
+    runner = Runner(
         app,
         handler_cancellation=True,
         auto_decompress=False,

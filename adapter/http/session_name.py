@@ -3,6 +3,9 @@
 In this order: the URL (``/s/SID/...``), the CLI's own header, Bearer, the key (``x-api-key``, ``x-goog-api-key``, ``?key=``), the
 body, else ``default``. Only the URL must name a session that exists; any other name opens one unless ``--explicit-sessions`` is
 set. gemini-cli and qwen send no header of their own: their sessions are told apart by the URL or by the key.
+
+With access keys on, a key is never a name: a session's key stands for its session, behind the URL and before all others, and the
+admin key for none (``http.auth``).
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from typing import Any
 
 from aiohttp import web
 
+from adapter.http.auth import KEY_SESSION, credentials
+from adapter.http.state import STATE
 from adapter.protocols.base import WireProtocol
 from adapter.sessions import Session, Sessions
 
@@ -23,16 +28,21 @@ CLIENT_HEADERS = ("X-Claude-Code-Session-Id", "thread-id", "session-id", "x-sess
 
 def session_of(request: web.Request, sessions: Sessions, protocol: WireProtocol, body: Mapping[str, Any]) -> Session:
     """Raises: NotFound, Gone, BadRequest (a name that cannot be one)."""
-    sid = request.match_info.get("sid")
+    sid = _given_name(request)
     return sessions.find(sid) if sid is not None else sessions.find_or_open(_own_name(request, protocol, body))
 
 
 def known_session(
     request: web.Request, sessions: Sessions, protocol: WireProtocol, body: Mapping[str, Any]
 ) -> Session | None:
-    """The session if it is there; none is opened. Raises: NotFound and Gone, for a session in the URL only."""
-    sid = request.match_info.get("sid")
+    """The session if it is there; none is opened. Raises: NotFound and Gone, for a session in the URL, or of the key."""
+    sid = _given_name(request)
     return sessions.find(sid) if sid is not None else sessions.known(_own_name(request, protocol, body))
+
+
+def _given_name(request: web.Request) -> str | None:
+    """Of a session that must be there."""
+    return request.match_info.get("sid", request.get(KEY_SESSION))
 
 
 def _own_name(request: web.Request, protocol: WireProtocol, body: Mapping[str, Any]) -> str:
@@ -43,7 +53,4 @@ def _header_name(request: web.Request) -> str | None:
     for header in CLIENT_HEADERS:
         if request.headers.get(header):
             return request.headers[header]
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token.strip():
-        return token.strip()
-    return request.headers.get("x-api-key") or request.headers.get("x-goog-api-key") or request.query.get("key") or None
+    return None if request.app[STATE].access.on else next(iter(credentials(request)), None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from adapter.access import AccessKeys
 from adapter.protocols.base import WireProtocol
 from adapter.sessions import Sessions
 from adapter.turn import TurnServices
@@ -19,6 +20,7 @@ class ServerState:
     sessions: Sessions
     own_url: str | None = None
     """Where this worker alone is reached, if there are several; None is whatever the client used."""
+    access: AccessKeys = field(default_factory=AccessKeys)
 
 
 STATE = web.AppKey("state", ServerState)

@@ -14,6 +14,7 @@ from adapter.types import ParsedModelOutput, TokenLogProb, Usage
 _ERRORS: Mapping[int, tuple[str, str | None]] = {
     400: ("invalid_request_error", None),
     401: ("authentication_error", "invalid_api_key"),
+    403: ("permission_error", "insufficient_permissions"),
     404: ("not_found_error", "not_found"),
     409: ("conflict_error", "conflict"),
     410: ("not_found_error", "gone"),

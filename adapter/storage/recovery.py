@@ -27,6 +27,7 @@ class FinishedSession:
     sid: str
     body: dict[str, Any]
     finished_at: float
+    key_fingerprint: str | None = None
 
 
 @dataclass(slots=True)
@@ -98,7 +99,9 @@ def _take(found: Recovered, name: SegmentName, extent: Extent, frame: Frame) -> 
         case FrameKind.FINISH:
             _forget(found, sid)
             found.catalog.finish(sid, name, extent.start)
-            found.finished[sid] = FinishedSession(sid, frame.header["body"], frame.header["finished_at"])
+            found.finished[sid] = FinishedSession(
+                sid, frame.header["body"], frame.header["finished_at"], frame.header.get("key_fingerprint")
+            )
         case FrameKind.DROP:
             _forget(found, sid)
             found.finished.pop(sid, None)

@@ -9,6 +9,7 @@ passed on once is not passed on again.
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,8 @@ from adapter.errors import Unavailable
 from adapter.ownership import OwnedElsewhere, Ownership
 
 FORWARDED = "x-rollserve-forwarded"
-"""Set on what one worker asks of another."""
+"""Set on what one worker asks of another, to the secret that the workers of this start share. Any other value is a client's own
+invention, and counts for nothing. What is passed on keeps its access keys, and the owner judges them."""
 
 PEER_TIMEOUT_S = 5.0
 """For what all workers answer together: one that hangs must not hold up the others."""
@@ -36,6 +38,8 @@ _HOP_BY_HOP = frozenset(
     }
 )  # fmt: skip
 """RFC 9110, 7.6.1; and what each server writes itself."""
+
+_CREDENTIALS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Merge = Callable[[list[dict[str, Any]]], dict[str, Any]]
@@ -58,10 +62,11 @@ MERGED: dict[str, Merge] = {"/v1/sessions": merge_lists, "/readyz": merge_ready}
 
 @dataclass(slots=True)
 class Forwarding:
-    """``urls``: where each slot's worker listens for itself."""
+    """``urls``: where each slot's worker listens for itself. ``secret`` is what workers know one another by."""
 
     ownership: Ownership
     urls: Sequence[str]
+    secret: str = field(repr=False)
     _http: aiohttp.ClientSession | None = field(default=None, init=False)
 
     def extend(self, app: web.Application) -> None:
@@ -86,16 +91,19 @@ class Forwarding:
 
         @web.middleware
         async def forward(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if FORWARDED in request.headers:
+            if self._is_of_a_peer(request):
                 return await self._own(request, handler)
-            if request.method == "GET" and request.path in MERGED:
-                return await self._merged(request, handler, MERGED[request.path])
+            merge = MERGED.get(request.path) if request.method == "GET" else None
             try:
-                return await handler(request)
+                return await (handler(request) if merge is None else self._merged(request, handler, merge))
             except OwnedElsewhere as elsewhere:
                 return await self._passed_on(request, elsewhere.slot)
 
         return forward
+
+    def _is_of_a_peer(self, request: web.Request) -> bool:
+        given = request.headers.get(FORWARDED, "")
+        return hmac.compare_digest(given.encode(errors="backslashreplace"), self.secret.encode())
 
     async def _own(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
@@ -109,7 +117,7 @@ class Forwarding:
         """Raises: Unavailable, if the owner cannot be reached."""
         assert self._http is not None
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
-        headers[FORWARDED] = str(self.ownership.slot)
+        headers[FORWARDED] = self.secret
         url = self.urls[slot] + str(request.rel_url)
         try:
             async with self._http.request(
@@ -133,12 +141,10 @@ class Forwarding:
     async def _asked(self, slot: int, request: web.Request) -> tuple[int, dict[str, Any]]:
         assert self._http is not None
         timeout = aiohttp.ClientTimeout(total=PEER_TIMEOUT_S)
-        headers = {
-            name: value for name, value in request.headers.items() if name.lower() in ("authorization", "x-api-key")
-        }
+        headers = {name: value for name, value in request.headers.items() if name.lower() in _CREDENTIALS}
         try:
             url = self.urls[slot] + str(request.rel_url)
-            async with self._http.get(url, headers={**headers, FORWARDED: "1"}, timeout=timeout) as response:
+            async with self._http.get(url, headers={**headers, FORWARDED: self.secret}, timeout=timeout) as response:
                 return response.status, await response.json()
         except (aiohttp.ClientError, TimeoutError):
             return 503, {"status": "unavailable", "reason": f"worker {slot} does not answer"}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,22 @@ from adapter.config import Config, load_config
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a worker is started with. ``urls``: where each slot's worker is reached on its own; ``triton`` HOST:PORT."""
+    """What a worker is started with. ``urls``: where each slot's worker is reached on its own; ``triton`` HOST:PORT; ``secret``:
+    what the workers of this start know one another by."""
 
     slot: int
     triton: str
     urls: tuple[str, ...]
     ports: tuple[int, ...]
     """Of each slot's own address, on the configured host."""
+    secret: str = field(repr=False)
     config: Config
 
     def encode(self) -> bytes:
         settings = {
-            field.name: _plain(value)
-            for field in dataclasses.fields(Config)
-            if (value := getattr(self.config, field.name)) is not None
+            each.name: _plain(value)
+            for each in dataclasses.fields(Config)
+            if (value := getattr(self.config, each.name)) is not None
         }
         document = {**dataclasses.asdict(dataclasses.replace(self, config=Config())), "config": settings}
         return json.dumps(document).encode() + b"\n"
@@ -47,6 +49,7 @@ class Assignment:
             triton=document["triton"],
             urls=tuple(document["urls"]),
             ports=tuple(document["ports"]),
+            secret=document["secret"],
             config=load_config(document["config"], {}),
         )
 

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import secrets
 import signal
 import socket
 import sys
@@ -188,7 +189,8 @@ async def workers(config: Config, triton: str) -> AsyncIterator[str]:
 def _assignments(config: Config, triton: str, ports: Sequence[int]) -> list[Assignment]:
     base = urlsplit(config.advertise_url or f"http://{config.host}")
     urls = tuple(f"{base.scheme}://{base.hostname}:{port}" for port in ports)
-    return [Assignment(slot, triton, urls, tuple(ports), config) for slot in range(config.workers)]
+    secret = secrets.token_urlsafe(32)
+    return [Assignment(slot, triton, urls, tuple(ports), secret, config) for slot in range(config.workers)]
 
 
 def _ports(config: Config) -> tuple[Config, list[int]]:

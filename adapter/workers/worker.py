@@ -30,9 +30,10 @@ async def work() -> None:
     stopped = asyncio.Event()
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, stopped.set)
-    forwarding = Forwarding(Ownership(assignment.slot, len(assignment.urls)), assignment.urls)
+    ownership = Ownership(assignment.slot, len(assignment.urls))
+    forwarding = Forwarding(ownership, assignment.urls, assignment.secret)
     place = WorkerPlace(
-        ownership=forwarding.ownership,
+        ownership=ownership,
         own_url=assignment.urls[assignment.slot],
         addresses=(
             Address(config.host, assignment.ports[assignment.slot]),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from adapter.access import AccessKeys
 from adapter.config import Config
 from adapter.handles import HandleIds
 from adapter.http.server import listening
@@ -67,6 +68,6 @@ async def _recorded(
             recorded.recovered,
             place.ownership,
         )
-        state = ServerState(services, sessions, place.own_url)
+        state = ServerState(services, sessions, place.own_url, AccessKeys(config.admin_key, recorded.handles))
         async with listening(state, place.addresses, place.extend) as url, aiohttp.ClientSession(url) as http:
             yield TestServer(url, http, state)

@@ -25,6 +25,8 @@ from tests.support.wait import until
 __all__ = ["encode", "qwen"]
 
 END = 151645
+SECRET = "known to workers only"
+ADMIN_KEY = "an-admin-key-of-tests"
 MINE, THEIRS = Ownership(0, 2).new_name(), Ownership(1, 2).new_name()
 """Of the worker that the tests ask, and of the other one."""
 
@@ -37,17 +39,17 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(qwen, *answers: Answer, down: bool = False) -> AsyncIterator[Pair]:
+async def pair(qwen, *answers: Answer, down: bool = False, **settings: object) -> AsyncIterator[Pair]:
     """Two workers; the second one's engine gives the answers. With ``down`` it does not listen."""
     ports = free_ports(2)
     urls = [f"http://127.0.0.1:{port}" for port in ports]
     engines = (FakeEngine(), FakeEngine(list(answers)))
 
     def place(slot: int) -> WorkerPlace:
-        forwarding = Forwarding(Ownership(slot, 2), urls)
+        forwarding = Forwarding(Ownership(slot, 2), urls, SECRET)
         return WorkerPlace(forwarding.ownership, urls[slot], (Address("127.0.0.1", ports[slot]),), forwarding.extend)
 
-    config = Config(served_model_name="slime-actor")
+    config = Config(served_model_name="slime-actor", **settings)  # type: ignore[arg-type]
     async with serving(engines[0], qwen, config, place=place(0)) as asked:
         if down:
             yield Pair(asked, asked, engines)
@@ -160,7 +162,35 @@ async def test_readiness_tells_of_a_worker_that_is_down(qwen) -> None:
 
 async def test_a_request_is_passed_on_once(qwen) -> None:
     async with pair(qwen) as two:
-        headers = {FORWARDED: "1"}
+        headers = {FORWARDED: SECRET}
         async with two.asked.http.post(f"/s/{THEIRS}/v1/messages", json=body(), headers=headers) as response:
             assert response.status == 503
             assert "disagree" in (await response.json())["error"]["message"]
+
+
+async def test_a_client_cannot_pass_for_a_worker(qwen) -> None:
+    async with pair(qwen) as two:
+        await two.other.http.post("/v1/sessions", json={"sid": THEIRS})
+        async with two.asked.http.get("/v1/sessions", headers={FORWARDED: "1"}) as response:
+            assert [session["sid"] for session in (await response.json())["sessions"]] == [THEIRS]
+
+
+async def test_the_owner_judges_access_keys(qwen, encode) -> None:
+    async with pair(qwen, Answer([[*encode("hello"), END]]), admin_key=ADMIN_KEY) as two:
+        admin = {"x-goog-api-key": ADMIN_KEY}
+        async with two.other.http.post("/v1/sessions", json={"sid": THEIRS}, headers=admin) as response:
+            key = (await response.json())["session_key"]
+        async with two.asked.http.post("/v1/sessions", json={"sid": MINE}, headers=admin) as response:
+            mine = (await response.json())["session_key"]
+        for headers, status in (({"x-api-key": key}, 200), ({"x-api-key": f"{key[:-40]}{THEIRS}"}, 401), ({}, 401)):
+            async with two.asked.http.post("/v1/messages", json=body(), headers=headers) as response:
+                assert response.status == status, headers
+        for headers in ({"x-api-key": mine}, {"x-api-key": mine, FORWARDED: "1"}):
+            async with two.asked.http.post(f"/s/{THEIRS}/v1/messages", json=body(), headers=headers) as response:
+                assert response.status == 404
+        async with two.asked.http.get("/v1/sessions", headers=admin) as response:
+            assert {session["sid"] for session in (await response.json())["sessions"]} == {MINE, THEIRS}
+        async with two.asked.http.get("/v1/sessions", headers={"x-api-key": key}) as response:
+            assert response.status == 403
+        async with two.asked.http.get("/readyz") as response:
+            assert await response.json() == {"status": "ready", "workers": 2, "ready": 2}

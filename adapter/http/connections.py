@@ -1,0 +1,83 @@
+"""What cannot be read as HTTP: answered in JSON, and logged without a word of it, since there may be a key in it.
+
+aiohttp would answer in plain text that quotes the line it did not like, and log that line. Which protocol the client speaks is not
+known here; what it is given is what the clients of all of them look for a message in. Its limits are left as they are: 8190 bytes
+for the request line and for each header, 128 headers.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import orjson
+from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.web_protocol import RequestHandler
+
+from adapter.errors import AdapterError, BadRequest
+from adapter.http.failures import ServerFault, control_error
+from adapter.http.request_id import HEADERS, new_request_id
+from adapter.logs import event
+
+logger = logging.getLogger("rollserve.http")
+
+
+class HeadersTooLarge(AdapterError):
+    """RFC 6585, 5."""
+
+    status = 431
+
+
+class Runner(web.AppRunner):
+    """Serves an application on ``Connection``."""
+
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+        return _Server(
+            made.request_handler,
+            request_factory=made.request_factory,
+            handler_cancellation=made.handler_cancellation,
+            loop=made._loop,
+            **made._kwargs,
+        )
+
+
+class _Server(web.Server):
+    def __call__(self) -> RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Connection(RequestHandler):
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what no handler has answered; the connection is closed behind it."""
+        request_id = new_request_id()
+        if status >= 500:
+            logger.error("fault", exc_info=exc, extra={"fields": {"request_id": request_id}})
+        error = _error(status, exc)
+        event(logger, logging.INFO, "refused", status=error.status, request_id=request_id, message=str(error))
+        if request.writer.output_size > 0:
+            raise ConnectionError("something else was answered already")
+        response = web.Response(
+            status=error.status,
+            body=orjson.dumps(control_error(error)),
+            content_type="application/json",
+            headers=dict.fromkeys(HEADERS, request_id),
+        )
+        response.force_close()
+        return response
+
+
+def _error(status: int, exc: BaseException | None) -> AdapterError:
+    if status >= 500:
+        return ServerFault("internal error; the server's log has the details")
+    if isinstance(exc, LineTooLong):
+        return HeadersTooLarge(f"the request line and each header may have {exc.args[1]} bytes")
+    return BadRequest("this is not HTTP/1.1 as it should be")
