@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adapter.config import Config
-from adapter.http.stream import Connection
+from adapter.http.stream import Connection, EventStream
 from engine.errors import EngineFailed, EngineTimeout, EngineUnavailable
 from tests.support.engine import Answer, FakeEngine
 from tests.support.raw import raw_request
@@ -140,6 +140,23 @@ async def test_a_client_that_is_killed_frees_the_engine(serve, encode, route) ->
         client.abort()
         await until(lambda: engine.closed == 1)
         assert server.state.sessions.find("default").trajectory.turn_count == 0
+
+
+async def test_a_client_that_leaves_is_no_fault_in_the_log(serve, encode, monkeypatch, caplog) -> None:
+    """Seen by the write that finds the connection gone, before anything else tells of it."""
+
+    async def gone(self: EventStream, connection: Connection) -> None:
+        raise ConnectionResetError("Cannot write to closing transport")
+
+    monkeypatch.setattr(EventStream, "_follow", gone)
+    caplog.set_level("INFO")
+    engine = FakeEngine([held(encode, asyncio.Event())])
+    async with serve(engine) as server, raw_request(server.url, MESSAGES, BODIES[MESSAGES]) as client:
+        await client.rest()
+        await until(lambda: engine.closed == 1)
+    assert not client.complete
+    assert "client_gone" in [record.message for record in caplog.records]
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def long_answer(encode: Any, **members: Any) -> Answer:
