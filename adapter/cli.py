@@ -29,6 +29,7 @@ from rich.table import Table
 
 from adapter.config import Config, ConfigError
 from adapter.options import config_options
+from adapter.remote import call, is_loopback
 
 DEFAULT_URL = "http://127.0.0.1:8400"
 
@@ -96,7 +97,7 @@ def sessions(url: str, as_json: bool, sid: str | None) -> None:
     """List the sessions of a running server, or show one (SID) as a tree."""
     from adapter.views import print_sessions, print_tree
 
-    answer = _call("GET", url, f"/v1/sessions/{sid}" if sid else "/v1/sessions")
+    answer = call("GET", url, f"/v1/sessions/{sid}" if sid else "/v1/sessions")
     if as_json:
         click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
     elif sid:
@@ -127,7 +128,7 @@ def export(url: str, reward: float | None, body: str, out: Path | None, form: st
     from adapter.storage.export import ExportFormat, write_export
 
     fields = {**_json_object(body), **({} if reward is None else {"reward": reward})}
-    answer = _call("POST", url, f"/v1/sessions/{sid}/finish", fields)
+    answer = call("POST", url, f"/v1/sessions/{sid}/finish", fields)
     _acting(lambda: write_export(answer, out, ExportFormat(form) if form else None))
     click.echo(f"{len(answer['samples'])} samples of session {sid}; ledger: {json.dumps(answer['ledger'])}", err=True)
 
@@ -160,7 +161,7 @@ def verify(url: str, model: Path | None, triton: str | None, tolerance: float, t
     samples = (
         _acting(lambda: read_samples(path))
         if path.is_file()
-        else _call("GET", url, f"/v1/sessions/{target}/samples")["samples"]
+        else call("GET", url, f"/v1/sessions/{target}/samples")["samples"]
     )
     if triton is not None:
         from engine.replay import ReplayOptions, replay_at
@@ -189,7 +190,7 @@ def explain(url: str, as_json: bool, sid: str) -> None:
     """
     from adapter.views import print_explanation
 
-    answer = _call("GET", url, f"/v1/sessions/{sid}/explain")
+    answer = call("GET", url, f"/v1/sessions/{sid}/explain")
     if as_json:
         click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
@@ -237,6 +238,11 @@ async def _serve(config: Config) -> None:
     running = everything_with_workers if config.workers > 1 else everything_in_one
     async with running(config, lambda line: click.echo(line, err=True)) as url:
         click.echo(f"rollserve listens on {url}  (model {config.served_model_name!r})")
+        if config.admin_key is None and not is_loopback(config.host):
+            click.echo(
+                f"warning: {config.host} is reached from elsewhere, and anybody may use this server; see --admin-key-file",
+                err=True,
+            )
         click.echo(f"  Anthropic SDK, Claude Code:  ANTHROPIC_BASE_URL={url}")
         click.echo(f"  OpenAI SDK:                  OPENAI_BASE_URL={url}/v1")
         await stopped.wait()
@@ -266,30 +272,6 @@ def _acting(act: Callable[[], Any]) -> Any:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _call(method: str, url: str, path: str, body: Any = None) -> Any:
-    """One request to a running server. Raises: click.ClickException, with the server's own message."""
-    import urllib.error
-    import urllib.request
-
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url.rstrip("/") + path, data=data, method=method)
-    try:
-        with urllib.request.urlopen(request) as response:
-            return json.load(response)
-    except urllib.error.HTTPError as error:
-        raise click.ClickException(f"{method} {path}: {error.status} {_message(error.read())}") from error
-    except urllib.error.URLError as error:
-        raise click.ClickException(f"no server at {url} ({error.reason}); start one with `rollserve up`") from error
-
-
-def _message(body: bytes) -> str:
-    """What the server says in its error body."""
-    try:
-        return str(json.loads(body)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return body.decode(errors="replace")
 
 
 def _json_object(text: str) -> dict[str, Any]:

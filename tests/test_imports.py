@@ -70,6 +70,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "adapter.cli",
         "adapter.options",
+        "adapter.remote",
         "adapter.demo",
         "adapter.views",
         "adapter.doctor",

@@ -31,6 +31,9 @@ _LOG = logging.getLogger(__name__)
 DROP_TIMEOUT_S = 5.0
 """For dropping a session of a run that is being cancelled."""
 
+_SECRETS = frozenset({"SLIME_ROLLSERVE_API_KEY", "ROLLSERVE_ADMIN_KEY"})
+"""Variables that an agent has no business with."""
+
 _FROM_ANSWER = ("tokens", "response", "response_length", "loss_mask", "rollout_log_probs", "weight_versions")
 
 
@@ -132,10 +135,12 @@ def prompt_text(prompt: Any) -> str:
 
 
 def agent_environment(environ: Mapping[str, str], session: Mapping[str, Any], api_key: str) -> dict[str, str]:
-    """The environment that makes agent CLIs and SDKs talk to the session. They want some key; a real one goes nowhere else."""
-    key = api_key or "rollserve"
+    """The environment that makes agent CLIs and SDKs talk to the session. They want some key; the session's own, if it has one,
+    opens nothing else."""
+    key = session.get("session_key") or api_key or "rollserve"
+    ours = {name: value for name, value in environ.items() if name not in _SECRETS}
     return {
-        **environ,
+        **ours,
         "ANTHROPIC_BASE_URL": session["base_url"],
         "ANTHROPIC_API_KEY": key,
         "OPENAI_BASE_URL": session["openai_base_url"],

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from adapter.integrations.agent import AgentRun
-from adapter.integrations.slime import aborted_sample, generate, prompt_text, samples_of
+from adapter.integrations.slime import aborted_sample, agent_environment, generate, prompt_text, samples_of
 from adapter.integrations.slime_settings import SlimeConfigError, SlimeSettings, session_sampling
 from tests.adapter.http.conftest import Serve
 from tests.adapter.integrations.slime_sample import SlimeSample
@@ -232,3 +232,11 @@ def test_slime_is_not_imported() -> None:
     code = "import sys, adapter.integrations.slime as module; print(sorted(name for name in sys.modules if 'slime' in name))"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "['adapter.integrations.slime', 'adapter.integrations.slime_settings']"
+
+
+def test_an_agent_gets_its_sessions_key_and_no_other() -> None:
+    session = {"base_url": "u", "openai_base_url": "u/v1", "session_key": "rs-own"}
+    environ = {"PATH": "/bin", "SLIME_ROLLSERVE_API_KEY": "the admin key", "ROLLSERVE_ADMIN_KEY": "the admin key"}
+    made = agent_environment(environ, session, "the admin key")
+    assert (made["ANTHROPIC_API_KEY"], made["OPENAI_API_KEY"], made["PATH"]) == ("rs-own", "rs-own", "/bin")
+    assert "the admin key" not in made.values()

@@ -1,0 +1,47 @@
+"""Between the command line and servers: calls to one that runs, and who can reach it."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import urllib.error
+import urllib.request
+from typing import Any
+
+import click
+
+ADMIN_KEY = "ROLLSERVE_ADMIN_KEY"
+"""The environment variable with the server's admin key, where it has one. There is no option for it: command lines are seen."""
+
+
+def call(method: str, url: str, path: str, body: Any = None) -> Any:
+    """One request to a running server. Raises: click.ClickException, with the server's own message."""
+    data = None if body is None else json.dumps(body).encode()
+    key = os.environ.get(ADMIN_KEY)
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    request = urllib.request.Request(url.rstrip("/") + path, data=data, headers=headers, method=method)
+    try:
+        with urllib.request.urlopen(request) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        hint = f"; it is read from {ADMIN_KEY}" if error.status in (401, 403) else ""
+        raise click.ClickException(f"{method} {path}: {error.status} {_message(error.read())}{hint}") from error
+    except urllib.error.URLError as error:
+        raise click.ClickException(f"no server at {url} ({error.reason}); start one with `rollserve up`") from error
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on is reached from this machine only. A name counts as it is written."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _message(body: bytes) -> str:
+    """What the server says in its error body."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode(errors="replace")
