@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from adapter.errors import Unavailable
 from adapter.logs import event
-from adapter.storage.catalog import Catalog
+from adapter.storage.catalog import Catalog, Wire
 from adapter.storage.frames import Extent, Frame, FrameKind
 from adapter.storage.journal import Journal, JournalFailed
 from adapter.trajectory import SavedTurn
@@ -179,8 +179,11 @@ class JournalRecorder:
         self._record(FrameKind.REPLY, sid, {"reply": reply.header()}, {"wire": reply.wire_array()})
 
     def delivered(self, sid: str, number: int) -> None:
+        if sid not in self.counts:
+            return  # the session is over
         try:
             self._record(FrameKind.DELIVERED, sid, {"number": number})
+            self.catalog.delivered(sid, number)
         except Unavailable as error:
             # The client has its reply; should it ask again after a crash, it is given the same once more.
             event(logger, logging.WARNING, "delivery_not_recorded", sid=sid, message=str(error))
@@ -190,7 +193,7 @@ class JournalRecorder:
     ) -> None:
         header = {"body": dict(body), "finished_at": finished_at, "key_fingerprint": key_fingerprint}
         extent = self._record(FrameKind.FINISH, sid, header, {"answer": np.frombuffer(answer, np.uint8)})
-        self.catalog.finish(sid, self.journal.segment, extent.start)
+        self.catalog.finish(sid, self.journal.segment, extent)
         self.counts.pop(sid, None)
 
     def dropped(self, sid: str) -> None:
@@ -216,12 +219,13 @@ class JournalRecorder:
         self, kind: FrameKind, sid: str, header: Mapping[str, Any], arrays: Mapping[str, Any] | None = None
     ) -> Extent:
         number = self.counts.get(sid, 0)
+        frame = Frame(kind, {"sid": sid, "n": number, **header}, arrays or {})
         try:
-            extent = self.journal.append(Frame(kind, {"sid": sid, "n": number, **header}, arrays or {}))
+            extent = self.journal.append(frame)
         except JournalFailed as error:
             raise _unavailable(error) from error
         self.counts[sid] = number + 1
-        self.catalog.add(sid, self.journal.segment, extent.start)
+        self.catalog.add(sid, self.journal.segment, extent, Wire.of(frame))
         return extent
 
 

@@ -13,7 +13,7 @@ never acknowledged, and it is cut. A frame whose checksum is wrong is an error.
 
 from __future__ import annotations
 
-import contextlib
+import mmap
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,14 +31,19 @@ VERSION = 1
 MAX_FRAME_BYTES = 1 << 30
 """A length beyond this is damage: a turn of a million tokens takes 16 MB."""
 
+MAX_KIND = 255
+"""A kind beyond this is damage."""
+
 _FILE = struct.Struct("<8sIIQ")
 _LENGTH = struct.Struct("<I")
 _CHECK = struct.Struct("<IQ")
 _LEAST = _CHECK.size + _LENGTH.size
 """Bytes behind the length of a frame without header and arrays."""
+_HEADER_BEGINS = b'{"'
 _DTYPES: Mapping[str, np.dtype[Any]] = {"i4": np.dtype("<i4"), "f4": np.dtype("<f4"), "u1": np.dtype("u1")}
 
 FILE_HEADER_BYTES = _FILE.size
+LENGTH_BYTES = _LENGTH.size
 
 
 class FrameKind(IntEnum):
@@ -64,6 +69,10 @@ class JournalDamaged(Exception):
     """What is there cannot be a journal of ours; the message says where and what."""
 
 
+class OtherVersion(JournalDamaged):
+    """A journal of another version."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileHeader:
     """Whose journal a file is: ``slot`` of the worker, ``epoch`` of its start."""
@@ -83,7 +92,7 @@ class FileHeader:
         if magic != MAGIC:
             raise JournalDamaged("this is no journal: the magic is missing")
         if version != VERSION:
-            raise JournalDamaged(f"the journal's version is {version}; this server reads version {VERSION}")
+            raise OtherVersion(f"the journal's version is {version}; this server reads version {VERSION}")
         return cls(slot, epoch)
 
 
@@ -137,37 +146,42 @@ class Extent:
         return self.start + self.length
 
 
-def extent_at(data: memoryview, start: int) -> Extent:
-    """The frame that begins at ``start``."""
-    (length,) = _LENGTH.unpack_from(data, start)
+def length_at(data: memoryview, start: int) -> int | None:
+    """What the length field at ``start`` says, in bytes behind it. None if the file ends before it does."""
+    if start + _LENGTH.size > len(data):
+        return None
+    return int(_LENGTH.unpack_from(data, start)[0])
+
+
+def extent_at(data: memoryview, start: int) -> Extent | None:
+    """The frame that begins at ``start``. None if its length cannot be, or if the file ends before it does."""
+    length = length_at(data, start)
+    if length is None or not _LEAST <= length <= MAX_FRAME_BYTES or start + _LENGTH.size + length > len(data):
+        return None
     return Extent(start, _LENGTH.size + length)
 
 
-def guess_header(data: memoryview) -> Mapping[str, Any]:
-    """The header of a frame that may be damaged; empty if it cannot be read."""
-    with contextlib.suppress(struct.error, ValueError):
-        (header_bytes,) = _LENGTH.unpack_from(data, _LENGTH.size + _CHECK.size)
-        start = 2 * _LENGTH.size + _CHECK.size
-        header = load_exact(bytes(data[start : start + header_bytes]))
-        if isinstance(header, dict):
-            return header
-    return {}
+def extent_by_header(data: memoryview, start: int) -> Extent | None:
+    """The frame that begins at ``start``, measured by its header and not by its length. None if that cannot be."""
+    header_at = start + 2 * _LENGTH.size + _CHECK.size
+    try:
+        (header_bytes,) = _LENGTH.unpack_from(data, header_at - _LENGTH.size)
+        header = load_exact(bytes(data[header_at : header_at + header_bytes]))
+        arrays = sum(items * _DTYPES[dtype].itemsize for _, dtype, items in header.get("arrays", ()))
+        end = header_at + header_bytes + arrays
+    except (struct.error, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return Extent(start, end - start) if start < end <= len(data) else None
 
 
-def split(data: memoryview, start: int = FILE_HEADER_BYTES) -> Iterator[Extent]:
-    """The whole frames from ``start`` on; what follows the last of them is a torn one, if anything.
-
-    Raises: JournalDamaged for a length that cannot be.
-    """
-    at = start
-    while at + _LENGTH.size <= len(data):
-        (length,) = _LENGTH.unpack_from(data, at)
-        if not _LEAST <= length <= MAX_FRAME_BYTES:
-            raise JournalDamaged(f"offset {at}: a frame of {length} bytes cannot be")
-        if at + _LENGTH.size + length > len(data):
-            return
-        yield Extent(at, _LENGTH.size + length)
-        at += _LENGTH.size + length
+def candidates(data: mmap.mmap | bytes, start: int) -> Iterator[int]:
+    """Where, from ``start`` on, a frame with a header might begin."""
+    at = data.find(_HEADER_BEGINS, start)
+    while at >= 0:
+        begin = at - 2 * _LENGTH.size - _CHECK.size
+        if begin >= start and _CHECK.unpack_from(data, begin + _LENGTH.size)[0] <= MAX_KIND:
+            yield begin
+        at = data.find(_HEADER_BEGINS, at + 1)
 
 
 def _digest(kind: int, checked: bytes | memoryview) -> int:

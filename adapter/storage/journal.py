@@ -4,10 +4,12 @@
     synced   waits until everything up to a position is on the disk; one sync covers all that were appended before it began
 
 **Failures.** A write that does not fit is taken back (the file is cut to where it was), so nothing is half recorded; the next
-append tries again. A sync that fails is final: the kernel may have dropped the pages, so nothing that was not acknowledged can be
-promised any more, and the journal takes no more frames (PostgreSQL came to the same conclusion in 2018, "fsyncgate").
+append tries again. If it cannot be taken back, or if a sync fails, that is final: the kernel may have dropped the pages, so nothing
+that was not acknowledged can be promised any more, and the journal takes no more frames (PostgreSQL came to the same conclusion in
+2018, "fsyncgate").
 
-**Segments.** A file that has reached its size is left behind, synced before the next acknowledgement, and a new one begun.
+**Segments.** A file that has reached its size is synced and left behind, and a new one begun. So a file's frames are on the disk
+before any of the next one's, and what a loss of power takes is always the end of the last file, never a gap.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pathlib import Path
 from adapter.storage.atomic import sync_folder
 from adapter.storage.errors import StorageError
 from adapter.storage.frames import FILE_HEADER_BYTES, Extent, FileHeader, Frame
-from adapter.storage.segments import SegmentName
+from adapter.storage.segments import SegmentName, segments
 from adapter.storage.syncing import SyncThread
 from adapter.types import Durability
 
@@ -41,6 +43,8 @@ class Journal:
         """Why frames cannot be recorded now, for ``/readyz``."""
         self.written = 0
         """Bytes of all frames appended since the start: the position behind the last of them."""
+        self.closed = _sizes(folder, header.slot, first)
+        """Bytes of the slot's segments that are no longer written."""
         self._header = header
         self._durability = durability
         self._segment_bytes = segment_bytes
@@ -95,8 +99,16 @@ class Journal:
         )
 
     def _leave_segment(self) -> None:
-        full = self._file
+        full, left = self._file, (self._segment, self._size)
+        if self._sync is not None:
+            try:
+                os.fdatasync(full)
+            except OSError as error:
+                self._wake(0, error)
+                raise JournalFailed(str(self._broken)) from error
+            self._wake(self.written, None)
         self._file, self._segment, self._size = self._begin(self._segment.last + 1)
+        self.closed[left[0]] = left[1]
         if self._sync is None:
             os.close(full)
         else:
@@ -126,8 +138,16 @@ class Journal:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
         except OSError as error:
+            reason = f"cannot write {self.folder / str(self._segment)}: {error.strerror or error}"
+            self._take_back(reason)
+            raise self._failed(reason) from error
+
+    def _take_back(self, reason: str) -> None:
+        """Behind half a frame no other may stand."""
+        try:
             os.ftruncate(self._file, self._size)
-            raise self._failed(f"cannot write {self.folder / str(self._segment)}: {error.strerror or error}") from error
+        except OSError:
+            self._broken = f"{reason}; the half of a frame cannot be taken back, restart the server"
 
     def _wake(self, position: int, failure: OSError | None) -> None:
         """On the loop: tell the turns that a sync covered, or all of them that it failed."""
@@ -148,3 +168,8 @@ class Journal:
     def _failed(self, reason: str) -> JournalFailed:
         self.failure = reason
         return JournalFailed(reason)
+
+
+def _sizes(folder: Path, slot: int, first: int) -> dict[SegmentName, int]:
+    earlier = [name for name in segments(folder) if name.slot == slot and name.last < first]
+    return {name: (folder / str(name)).stat().st_size for name in earlier}

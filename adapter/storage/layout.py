@@ -6,7 +6,7 @@
 Each slot's segments hold the sessions that its worker owns, so another number of workers needs another division. It is made before
 the workers start: every session's frames are copied into the segments of the slot that owns it now, as a new generation beside the
 old one, and ``layout.json`` is put in place when all of it is on the disk. A crash before that leaves the old generation as it was.
-What belongs to sessions that are over is not copied.
+What belongs to sessions that are over is not copied. A journal with damage in it is not divided: the copy would not show it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _divide(folder: Path, old: Layout, workers: int, owner: Owner) -> Layout:
     with ExitStack() as stack:
         files = [stack.enter_context(_segment(target, slot)) for slot in range(workers)]
         for slot in range(old.workers):
-            for sid, frame in _kept(recover(old.segments(folder), slot)):
+            for sid, frame in _kept(_recovered(folder, old, slot)):
                 files[owner(sid)].write(frame)
         for file in files:
             file.flush()
@@ -102,6 +102,16 @@ def _divide(folder: Path, old: Layout, workers: int, owner: Owner) -> Layout:
     _put(folder, new)
     _remove_others(folder, new)
     return new
+
+
+def _recovered(folder: Path, layout: Layout, slot: int) -> Recovered:
+    """Raises: StorageError, also for one that is damaged."""
+    found = recover(layout.segments(folder), slot)
+    if found.damages:
+        raise StorageError(
+            f"{found.damages[0]}; with it repaired, or with {layout.workers} workers as before, the server starts"
+        )
+    return found
 
 
 def _segment(folder: Path, slot: int) -> BinaryIO:

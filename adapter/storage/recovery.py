@@ -3,21 +3,23 @@
 Every frame is read once and its checksum looked at; sessions are rebuilt from their frames when they are first asked for.
 
 - A torn frame at the end of a file was never acknowledged. It is cut, and reported.
-- A frame with a wrong checksum is damage. It is reported with file and offset; its session cannot be rebuilt past it, and is
-  refused, while all others go on. Frames are numbered within their session, so a missing one shows whoever it belonged to.
-- A length that cannot be leaves the rest of its file unreadable: no worker starts on that before it was repaired.
+- What cannot be read anywhere else is damage. It is reported with file and offset; sessions that had frames there cannot be rebuilt
+  past it, and are refused, while all others go on. Frames are numbered within their session, so a missing one shows whoever it
+  belonged to. Nothing damaged is ever cut or compacted: `rollserve journal repair` is for that.
+- What a compaction left when the process stopped in the middle of it is removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adapter.storage.catalog import Catalog
+from adapter.storage.catalog import Catalog, Wire
+from adapter.storage.errors import StorageError
 from adapter.storage.frames import Extent, Frame, FrameKind
-from adapter.storage.segments import DamagedSegment, SegmentFile, SegmentName, cut_torn_tail, segments
+from adapter.storage.salvage import Damage, scan
+from adapter.storage.segments import SegmentFile, SegmentName, cut_torn_tail, remove_leftovers, segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Recovered:
     finished: dict[str, FinishedSession] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
     """Sessions that cannot be rebuilt, and why."""
+    damages: list[Damage] = field(default_factory=list)
+    """Stretches of files that cannot be read."""
     reports: list[str] = field(default_factory=list)
     """What was cut or is damaged, for the log."""
     next_segment: int = 1
@@ -49,12 +53,16 @@ class Recovered:
 
 
 def recover(folder: Path, slot: int) -> Recovered:
-    """Read all segments of a slot, and cut what is torn. Raises: StorageError."""
+    """Read all segments of a slot, cut what is torn, remove what compaction left. Raises: StorageError."""
     found = Recovered(Catalog(folder, slot))
     for name in segments(folder):
         if name.slot == slot:
             _read_segment(found, folder / str(name), name)
             found.next_segment = name.last + 1
+    try:
+        remove_leftovers(folder, slot)
+    except OSError as error:
+        raise StorageError(f"cannot write {folder}: {error.strerror or error}") from error
     return found
 
 
@@ -63,53 +71,53 @@ def _read_segment(found: Recovered, path: Path, name: SegmentName) -> None:
     if file.is_empty:
         found.reports.append(f"{path}: no header; the server stopped while it began this file")
         return
-    found.epoch = max(found.epoch, file.header().epoch + 1)
-    for extent, frame in _checked(found, file):
-        _take(found, name, extent, frame)
+    for item in scan(file):
+        take(found, name, item)
+    found.epoch = max(found.epoch, file.epoch() + 1)
     if file.torn_at is not None:
         cut_torn_tail(path, file.torn_at)
         found.reports.append(f"{path}: cut a torn frame of {file.size - file.torn_at} bytes at offset {file.torn_at}")
 
 
-def _checked(found: Recovered, file: SegmentFile) -> Iterator[tuple[Extent, Frame]]:
-    for extent in file.extents():
-        try:
-            yield extent, file.frame(extent)
-        except DamagedSegment as damage:
-            found.reports.append(str(damage))
-            sid = file.guess_sid(extent)
-            if sid is not None:
-                found.damaged[sid] = str(damage)
+def take(found: Recovered, name: SegmentName, item: tuple[Extent, Frame] | Damage) -> None:
+    """Add what was read next."""
+    if isinstance(item, Damage):
+        found.damages.append(item)
+        found.reports.append(str(item))
+        for sid, number in item.lost:
+            if number == found.counts.get(sid, 0):  # else the name is damaged too, and another's
+                found.damaged[sid] = str(item)
+                found.counts[sid] = number + 1
+    elif item[1].sid is not None:
+        _take_frame(found, name, item[0], item[1], item[1].sid)
 
 
-def _take(found: Recovered, name: SegmentName, extent: Extent, frame: Frame) -> None:
-    sid = frame.sid
-    if sid is None:
-        return
-    expected = found.counts.get(sid, 0)
-    ends = frame.kind in (
-        FrameKind.FINISH,
-        FrameKind.DROP,
-    )  # what is left of a session that is over may be its last frame alone
-    if frame.header["n"] != expected and not ends and sid not in found.damaged:
+def _take_frame(found: Recovered, name: SegmentName, extent: Extent, frame: Frame, sid: str) -> None:
+    expected, number = found.counts.get(sid, 0), frame.header["n"]
+    # What is left of a session that is over may be its last frame alone.
+    ends = frame.kind in (FrameKind.FINISH, FrameKind.DROP)
+    if number != expected and not ends and sid not in found.damaged:
         found.damaged[sid] = f"frame {expected} of session {sid!r} is missing before offset {extent.start} of {name}"
         found.reports.append(found.damaged[sid])
-    found.counts[sid] = frame.header["n"] + 1
+    found.counts[sid] = number + 1
     match frame.kind:
         case FrameKind.FINISH:
             _forget(found, sid)
-            found.catalog.finish(sid, name, extent.start)
+            found.catalog.finish(sid, name, extent)
             found.finished[sid] = FinishedSession(
                 sid, frame.header["body"], frame.header["finished_at"], frame.header.get("key_fingerprint")
             )
         case FrameKind.DROP:
             _forget(found, sid)
-            found.finished.pop(sid, None)
         case _:
-            found.catalog.add(sid, name, extent.start)
+            found.finished.pop(sid, None)
+            found.catalog.add(sid, name, extent, Wire.of(frame))
+            if frame.kind == FrameKind.DELIVERED:
+                found.catalog.delivered(sid, frame.header["number"])
 
 
 def _forget(found: Recovered, sid: str) -> None:
+    found.finished.pop(sid, None)
     found.catalog.forget(sid)
     found.counts.pop(sid, None)
     found.damaged.pop(sid, None)

@@ -22,13 +22,17 @@ from adapter.storage.frames import (
     FileHeader,
     Frame,
     JournalDamaged,
+    OtherVersion,
+    candidates,
     decode_frame,
     extent_at,
-    guess_header,
-    split,
+    extent_by_header,
+    length_at,
 )
 
 SUFFIX = ".journal"
+PART = ".part"
+"""Ends the name of a file that is not complete yet: ``.<name>.part``."""
 
 _NAME = re.compile(r"(?P<slot>\d{2,})-(?P<first>\d{8})(?:-(?P<last>\d{8}))?\.journal")
 
@@ -38,10 +42,11 @@ class DamagedSegment(StorageError):
 
     def __init__(self, path: Path, offset: int, reason: str) -> None:
         super().__init__(
-            f"{path}: offset {offset}: {reason}; `rollserve journal repair {path.parent}` keeps what can be read"
+            f"{path}: offset {offset}: {reason}; `rollserve journal repair {path.parent.parent}` keeps what can be read"
         )
         self.path = path
         self.offset = offset
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,11 +81,17 @@ def segments(folder: Path) -> list[SegmentName]:
     return [name for name in found if not any(other.covers(name) for other in found)]
 
 
-def covered(folder: Path) -> list[SegmentName]:
-    """Those that were compacted into others that are there."""
+def remove_leftovers(folder: Path, slot: int) -> None:
+    """Of compactions of a slot that were not finished: what was copied in part, or was copied and not deleted yet.
+
+    Raises: OSError.
+    """
     kept = set(segments(folder))
-    names = (SegmentName.parse(path.name) for path in folder.iterdir())
-    return [name for name in names if name is not None and name not in kept]
+    for path in folder.iterdir() if folder.is_dir() else ():
+        is_part = path.name.endswith(PART)
+        name = SegmentName.parse(path.name.removesuffix(PART).removeprefix(".") if is_part else path.name)
+        if name is not None and name.slot == slot and (is_part or name not in kept):
+            path.unlink()
 
 
 class SegmentFile:
@@ -92,11 +103,12 @@ class SegmentFile:
         try:
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                self._data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+                self._data = memoryview(self._map)
         except OSError as error:
             raise StorageError(f"cannot read the journal {path}: {error.strerror or error}") from error
         self.torn_at: int | None = None
-        """Where a frame begins that was not written to its end; known once all extents were read."""
+        """Where a frame begins that was not written to its end; known once all of the file was read."""
 
     @property
     def is_empty(self) -> bool:
@@ -109,22 +121,20 @@ class SegmentFile:
         return len(self._data)
 
     def header(self) -> FileHeader:
-        """Raises: DamagedSegment."""
+        """Raises: DamagedSegment; StorageError, for another version's file."""
         try:
             return FileHeader.decode(bytes(self._data[:FILE_HEADER_BYTES]))
+        except OtherVersion as error:
+            raise StorageError(f"{self.path}: {error}") from error
         except JournalDamaged as error:
             raise DamagedSegment(self.path, 0, str(error)) from error
 
-    def extents(self) -> Iterator[Extent]:
-        """Where its whole frames lie. Raises: DamagedSegment."""
-        at = FILE_HEADER_BYTES
+    def epoch(self) -> int:
+        """0 if that cannot be read. Raises: StorageError, for another version's file."""
         try:
-            for extent in split(self._data):
-                yield extent
-                at = extent.end
-        except JournalDamaged as error:
-            raise DamagedSegment(self.path, at, str(error)) from error
-        self.torn_at = at if at < len(self._data) else None
+            return self.header().epoch
+        except DamagedSegment:
+            return 0
 
     def frame(self, extent: Extent) -> Frame:
         """Raises: DamagedSegment."""
@@ -135,18 +145,36 @@ class SegmentFile:
 
     def frame_at(self, offset: int) -> Frame:
         """The frame that begins at ``offset``. Raises: DamagedSegment."""
-        return self.frame(extent_at(self._data, offset))
+        extent = self.extent_at(offset)
+        if extent is None:
+            raise DamagedSegment(self.path, offset, "the length is wrong")
+        return self.frame(extent)
 
-    def guess_sid(self, extent: Extent) -> str | None:
-        """Whose frame a damaged one was, if that can still be read."""
-        sid = guess_header(self._data[extent.start : extent.end]).get("sid")
-        return sid if isinstance(sid, str) else None
+    def extent_at(self, offset: int) -> Extent | None:
+        """None if no whole frame begins there, by its length."""
+        return extent_at(self._data, offset)
 
-    def frames(self) -> Iterator[tuple[Extent, Frame]]:
-        """Every whole frame. Raises: DamagedSegment."""
-        self.header()
-        for extent in self.extents():
-            yield extent, self.frame(extent)
+    def length_at(self, offset: int) -> int | None:
+        """What the length field there says. None if the file ends before it does."""
+        return length_at(self._data, offset)
+
+    def bytes_of(self, extent: Extent) -> memoryview:
+        return self._data[extent.start : extent.end]
+
+    def candidates(self, offset: int) -> Iterator[int]:
+        """Where, from ``offset`` on, a frame might begin."""
+        return candidates(self._map, offset)
+
+    def is_good(self, extent: Extent | None) -> bool:
+        """Whether a frame is there and its checksum is right."""
+        try:
+            return extent is not None and bool(self.frame(extent))
+        except DamagedSegment:
+            return False
+
+    def is_whole(self, offset: int) -> bool:
+        """Whether a good frame begins there, whatever its length field says."""
+        return self.is_good(extent_by_header(self._data, offset))
 
 
 def cut_torn_tail(path: Path, offset: int) -> None:

@@ -16,7 +16,7 @@ from adapter.storage.frames import (
     FrameKind,
     JournalDamaged,
     decode_frame,
-    split,
+    extent_at,
 )
 
 JSON = st.recursive(
@@ -41,8 +41,11 @@ def same(left: Frame, right: Frame) -> bool:
 
 
 def read(data: bytes) -> list[Frame]:
-    view = memoryview(data)
-    return [decode_frame(view[extent.start : extent.end]) for extent in split(view)]
+    view, at, frames = memoryview(data), FILE_HEADER_BYTES, []
+    while (extent := extent_at(view, at)) is not None:
+        frames.append(decode_frame(view[extent.start : extent.end]))
+        at = extent.end
+    return frames
 
 
 def file_of(frames: list[Frame]) -> bytes:

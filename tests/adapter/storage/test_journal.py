@@ -15,7 +15,14 @@ import pytest
 from adapter.storage import journal as module
 from adapter.storage.frames import FileHeader, Frame, FrameKind
 from adapter.storage.journal import Durability, Journal, JournalFailed
-from adapter.storage.segments import DamagedSegment, SegmentFile, SegmentName, covered, cut_torn_tail, segments
+from adapter.storage.salvage import Damage, scan
+from adapter.storage.segments import (
+    DamagedSegment,
+    SegmentFile,
+    SegmentName,
+    cut_torn_tail,
+    segments,
+)
 
 
 def frame(number: int, size: int = 0) -> Frame:
@@ -33,8 +40,17 @@ async def opened(folder: Path, **options: object) -> AsyncIterator[Journal]:
 
 
 def numbers(folder: Path) -> list[int]:
-    files = [SegmentFile(folder / str(name)) for name in segments(folder)]
-    return [frame.header["number"] for file in files for _, frame in file.frames()]
+    return [number for name in segments(folder) for number in read(SegmentFile(folder / str(name)))]
+
+
+def read(file: SegmentFile) -> list[int]:
+    """The numbers of a file's frames. Raises: DamagedSegment."""
+    found = []
+    for item in scan(file):
+        if isinstance(item, Damage):
+            raise DamagedSegment(item.path, item.extent.start, item.reason)
+        found.append(item[1].header["number"])
+    return found
 
 
 async def test_what_is_synced_can_be_read(tmp_path: Path) -> None:
@@ -133,6 +149,62 @@ async def test_a_write_that_does_not_fit_is_taken_back(tmp_path: Path, monkeypat
     assert numbers(tmp_path) == [1, 3]
 
 
+async def test_half_a_frame_that_cannot_be_taken_back_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(file: int, size: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    real = os.write
+    async with opened(tmp_path) as journal:
+        journal.append(frame(1))
+        monkeypatch.setattr(module.os, "write", _half_then_full(real))
+        monkeypatch.setattr(module.os, "ftruncate", broken)
+        with pytest.raises(JournalFailed, match="No space left"):
+            journal.append(frame(2, 1000))
+        monkeypatch.undo()
+        with pytest.raises(JournalFailed, match="restart the server"):
+            journal.append(frame(3))
+    assert numbers(tmp_path) == [1]
+
+
+async def test_a_segment_is_on_the_disk_before_the_next_one_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: dict[str, int] = {}
+    real = os.fdatasync
+
+    def fdatasync(file: int) -> None:
+        path = str(Path(f"/proc/self/fd/{file}").readlink())
+        size = os.fstat(file).st_size
+        real(file)
+        synced[path] = max(size, synced.get(path, 0))
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    async with opened(tmp_path, segment_bytes=300) as journal:
+        for number in range(12):
+            before = len(journal.closed)
+            journal.append(frame(number, 50))
+            if len(journal.closed) > before:
+                name = list(journal.closed)[-1]
+                assert synced[str(tmp_path / str(name))] == journal.closed[name]
+        assert len(journal.closed) > 2
+
+
+async def test_a_sync_that_fails_when_a_segment_is_left_is_final(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(file: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async with opened(tmp_path, segment_bytes=150) as journal:
+        journal.append(frame(1, 50))
+        await journal.synced(journal.written)
+        monkeypatch.setattr(os, "fdatasync", broken)
+        for _ in range(2):
+            with pytest.raises(JournalFailed, match=r"Input/output error.*restart"):
+                journal.append(frame(2, 50))
+        assert len(segments(tmp_path)) == 1
+
+
 async def test_a_sync_that_fails_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(file: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -164,7 +236,7 @@ async def test_a_torn_tail_is_cut(tmp_path: Path) -> None:
     path = tmp_path / str(segments(tmp_path)[0])
     path.write_bytes(path.read_bytes()[:-3])
     file = SegmentFile(path)
-    assert [found.header["number"] for _, found in file.frames()] == [1]
+    assert read(file) == [1]
     assert file.torn_at is not None
     cut_torn_tail(path, file.torn_at)
     assert SegmentFile(path).size == file.torn_at
@@ -190,7 +262,6 @@ def test_segments_that_were_compacted_are_passed_over(tmp_path: Path) -> None:
         (tmp_path / str(name)).write_bytes(b"")
     (tmp_path / "notes.txt").write_text("no journal")
     assert segments(tmp_path) == [SegmentName(0, 1, 3), SegmentName(0, 4, 4), SegmentName(1, 2, 2)]
-    assert covered(tmp_path) == [SegmentName(0, 2, 2)]
     assert SegmentFile(tmp_path / str(names[0])).is_empty
 
 

@@ -117,3 +117,15 @@ def test_a_layout_that_cannot_be_read_is_an_error(tmp_path: Path, text: str) -> 
     (tmp_path / "layout.json").write_text(text)
     with pytest.raises(StorageError, match=r"layout\.json"):
         laid_out(tmp_path, 1)
+
+
+def test_a_damaged_journal_is_not_divided(tmp_path: Path) -> None:
+    fill(tmp_path, 1)
+    path = min(Layout(1, 1).segments(tmp_path).iterdir())
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(StorageError, match="1 workers as before"):
+        laid_out(tmp_path, 2)
+    assert laid_out(tmp_path, 1).generation == 1
+    assert path.read_bytes() == data

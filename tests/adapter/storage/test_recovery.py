@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from adapter.recorder import JournalRecorder, ReplyRecord
-from adapter.storage.catalog import Catalog
 from adapter.storage.frames import FILE_HEADER_BYTES, FileHeader, FrameKind
 from adapter.storage.journal import Durability, Journal
 from adapter.storage.recovery import Recovered, recover
-from adapter.storage.segments import DamagedSegment, SegmentName, segments
+from adapter.storage.segments import SegmentName, segments
 from adapter.trajectory import SavedTurn
 
 
@@ -147,19 +145,20 @@ def test_a_damaged_frame_costs_its_own_session_only(
     assert numbers(found, "b") == [1, 2]
 
 
-def test_a_length_that_cannot_be_stops_the_start(tmp_path: Path) -> None:
+def test_a_delivery_after_the_end_opens_nothing(tmp_path: Path) -> None:
     record = recorder(tmp_path)
     record.turn("a", saved(1))
-    path = tmp_path / str(record.journal.segment)
-    path.write_bytes(path.read_bytes() + b"\xff" * 40)
-    with pytest.raises(DamagedSegment, match="repair"):
-        recover(tmp_path, 0)
+    record.finished("a", {}, 1.0, b"{}")
+    record.delivered("a", 1)
+    assert "a" not in record.catalog
+    found = recover(tmp_path, 0)
+    assert (list(found.catalog), list(found.finished)) == ([], ["a"])
 
 
-def test_moved_frames_are_read_where_they_are_now(tmp_path: Path) -> None:
-    catalog = Catalog(tmp_path, 0)
-    for offset in (32, 64, 96):
-        catalog.add("a", SegmentName(0, 1, 1), offset)
-    catalog.moved([("a", array("Q", [(7 << 40) | 32, (7 << 40) | 50])), ("gone", array("Q", [1]))])
-    assert catalog.count("a") == 3
-    assert "gone" not in catalog
+def test_a_name_that_is_used_again_is_no_longer_finished(tmp_path: Path) -> None:
+    record = recorder(tmp_path)
+    record.finished("a", {}, 1.0, b"{}")
+    record.opened("a", {})
+    found = recover(tmp_path, 0)
+    assert (list(found.catalog), list(found.finished)) == (["a"], [])
+    assert found.catalog.last_frame("a") is None
