@@ -29,7 +29,7 @@ from adapter.http.stream import EventStream
 from adapter.http.turns import Asked, answer, ask
 from adapter.protocols.openai_responses import OpenAIResponses
 from adapter.protocols.openai_responses_reply import response_without_output
-from adapter.protocols.openai_responses_request import ResponsesContext
+from adapter.protocols.openai_responses_request import LOG_PROBS, ResponsesContext
 from adapter.reply import ReplyState
 from adapter.responses import Item, ResponseStore, StoredResponse
 from adapter.turn import count_prompt_tokens
@@ -121,7 +121,11 @@ async def _started(asked: Asked) -> web.Response:
 
 async def show(request: web.Request) -> web.StreamResponse:
     response = _found(request)
-    if request.query.get("stream") != "true":
+    if LOG_PROBS in request.query.getall("include", []) + request.query.getall("include[]", []):
+        raise BadRequest(f"{LOG_PROBS} is not kept", field="include")
+    if _word(request, "stream", ("false", "true")) != "true":
+        if "starting_after" in request.query:
+            raise BadRequest("needs stream=true", field="starting_after")
         return _json(response.current_body())
     if not response.streamed:
         raise BadRequest("only a response that was created with stream=true can be streamed", field="stream")
@@ -153,7 +157,7 @@ async def cancel(request: web.Request) -> web.StreamResponse:
 async def list_input_items(request: web.Request) -> web.StreamResponse:
     """Pages of the whole input, what came from earlier responses included; the newest first."""
     items = [_listed(index, item) for index, item in enumerate(_found(request).input_items())]
-    if request.query.get("order", "desc") == "desc":
+    if _word(request, "order", ("desc", "asc")) == "desc":
         items.reverse()
     after = request.query.get("after")
     if after is not None:
@@ -190,6 +194,14 @@ def _found(request: web.Request) -> StoredResponse:
     if response is None:
         raise NotFound(f"Response with id '{response_id}' not found.")
     return response
+
+
+def _word(request: web.Request, name: str, words: tuple[str, ...]) -> str:
+    """One of ``words``, the first if it is left out."""
+    word = request.query.get(name, words[0])
+    if word not in words:
+        raise BadRequest(f"must be {' or '.join(words)}", field=name)
+    return word
 
 
 def _integer(request: web.Request, name: str, default: int, low: int, high: int = 2**31) -> int:

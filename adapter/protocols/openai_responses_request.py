@@ -56,7 +56,7 @@ _DESCRIBING = ("prompt_cache_key", "safety_identifier", "user")
 _TOOL_LEVELS = 5
 """Levels above the schema of a tool: the tools, a namespace, its tools, a tool, its parameters."""
 
-_LOG_PROBS = "message.output_text.logprobs"
+LOG_PROBS = "message.output_text.logprobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,8 @@ def _read_reasoning(fields: Fields, unused: list[str]) -> TemplateOptions:
 
 def _check_include(fields: Fields) -> None:
     """Encrypted content is always there, and what hosted tools would add cannot be missed where there are none of them."""
-    if _LOG_PROBS in fields.texts("include"):
-        raise fields.wrong("include", f"{_LOG_PROBS} is not supported; Chat Completions reports log probs (logprobs)")
+    if LOG_PROBS in fields.texts("include"):
+        raise fields.wrong("include", f"{LOG_PROBS} is not supported; Chat Completions reports log probs (logprobs)")
 
 
 def _repeated(fields: Fields) -> dict[str, Any]:

@@ -263,6 +263,24 @@ async def test_a_stream_is_read_again_from_any_event(serve: Serve, says) -> None
                 assert (await response.json())["error"]["param"] == "limit"
 
 
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("?stream=maybe", "stream"),
+        ("?starting_after=3", "starting_after"),
+        ("?include[]=message.output_text.logprobs", "include"),
+        ("/input_items?order=up", "order"),
+        ("/input_items?limit=0", "limit"),
+        ("/input_items?after=zz", "after"),
+    ],
+)
+async def test_a_query_is_honoured_or_refused(serve: Serve, says, query: str, field: str) -> None:
+    async with serve(FakeEngine([says("ok")])) as server, sdk(server) as client:
+        reply = await client.responses.create(model=M, input="hi")
+        async with server.http.get(f"{PATH}/{reply.id}{query}", headers=SID) as response:
+            assert (response.status, (await response.json())["error"]["param"]) == (400, field)
+
+
 async def test_a_background_response_runs_without_readers_and_is_followed(serve: Serve, says) -> None:
     hold = asyncio.Event()
     engine = FakeEngine([says("one two three", by_token=True, hold=hold, hold_before=2)])
