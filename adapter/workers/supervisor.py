@@ -89,17 +89,17 @@ class Supervisor:
     async def _keep(self, assignment: Assignment) -> None:
         """Watch a slot, and start its next worker whenever one ends."""
         pause = FIRST_PAUSE_S
-        while not self._stopping:
+        while not self._stopping.is_set():
             worker = self._workers.get(assignment.slot)
             if worker is not None:
                 await self._watch(assignment.slot, worker)
             await asyncio.sleep(0 if self._stopping.is_set() else pause)
             try:
-                if not self._stopping:
+                if not self._stopping.is_set():
                     await self._start(assignment)
                 pause = FIRST_PAUSE_S
             except WorkersFailed as error:
-                if self._stopping:
+                if self._stopping.is_set():
                     return
                 event(logger, logging.ERROR, "worker_failed", slot=assignment.slot, reason=str(error))
                 self._workers.pop(assignment.slot, None)
@@ -113,7 +113,7 @@ class Supervisor:
         for task in (pinging, listening):
             task.cancel()
         await asyncio.gather(pinging, listening, return_exceptions=True)
-        if not self._stopping:
+        if not self._stopping.is_set():
             event(logger, logging.WARNING, "worker_ended", slot=slot, pid=worker.process.pid, status=status)
 
     async def _ping(self, slot: int, worker: _Worker) -> None:
