@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from adapter.session_bodies import FinishRequest
@@ -25,10 +26,11 @@ class Finished:
 
 
 class FinishedSessions:
-    """By name. At most ``limit`` of them, and none older than ``KEEP_FINISHED_S``."""
+    """By name. At most ``limit`` of them, and none older than ``KEEP_FINISHED_S``; ``forgotten`` is told whom it lets go of."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, forgotten: Callable[[str], object]) -> None:
         self._limit = limit
+        self._forgotten = forgotten
         self._sessions: OrderedDict[str, Finished] = OrderedDict()
 
     def __contains__(self, sid: object) -> bool:
@@ -45,6 +47,7 @@ class FinishedSessions:
             if len(self._sessions) <= self._limit and self._sessions[first].finished_at >= oldest:
                 return
             del self._sessions[first]
+            self._forgotten(first)
 
     def remove(self, sid: str) -> None:
         del self._sessions[sid]

@@ -22,6 +22,7 @@ from adapter.logs import event
 from adapter.ownership import Ownership
 from adapter.recorder import JournalRecorder, Recorder, Unrecorded
 from adapter.storage.atomic import write_atomically
+from adapter.storage.compaction import Compactor
 from adapter.storage.errors import StorageError
 from adapter.storage.frames import FileHeader
 from adapter.storage.journal import Journal
@@ -94,9 +95,12 @@ async def recording(config: Config, slot: int = 0) -> AsyncIterator[Recording]:
             durability=config.durability,
             segment_bytes=config.journal_segment_bytes,
         )
+        compactor = Compactor(journal, found.catalog, str(found.damages[0]) if found.damages else None)
+        compactor.consider()
         try:
-            yield Recording(JournalRecorder(journal, found.catalog, found.counts), found, handles)
+            yield Recording(JournalRecorder(journal, found.catalog, found.counts, compactor), found, handles)
         finally:
+            await compactor.close()
             journal.close()
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from adapter.errors import Unavailable
 from adapter.logs import event
 from adapter.storage.catalog import Catalog, Wire
+from adapter.storage.compaction import Compactor
 from adapter.storage.frames import Extent, Frame, FrameKind
 from adapter.storage.journal import Journal, JournalFailed
 from adapter.trajectory import SavedTurn
@@ -96,6 +97,10 @@ class Recorder(Protocol):
 
     def dropped(self, sid: str) -> None: ...
 
+    def forgotten(self, sid: str) -> None:
+        """Nobody will ask for a finished session any more. Needs no record: who starts again comes to the same."""
+        ...
+
     def frames(self, sid: str) -> Iterator[Frame]:
         """Everything recorded of a live session. Raises: StorageError."""
         ...
@@ -136,6 +141,9 @@ class Unrecorded:
     def dropped(self, sid: str) -> None:
         pass
 
+    def forgotten(self, sid: str) -> None:
+        pass
+
     def frames(self, sid: str) -> Iterator[Frame]:
         return iter(())
 
@@ -148,11 +156,15 @@ class Unrecorded:
 
 @dataclass(slots=True)
 class JournalRecorder:
-    """Records in ``journal``; ``catalog`` says where. ``counts``: how many frames each live session has had."""
+    """Records in ``journal``; ``catalog`` says where. ``counts``: how many frames each live session has had.
+
+    ``compactor`` is asked whenever more of the journal may be dead.
+    """
 
     journal: Journal
     catalog: Catalog
     counts: dict[str, int] = field(default_factory=dict)
+    compactor: Compactor | None = None
 
     @property
     def keeps(self) -> bool:
@@ -184,6 +196,7 @@ class JournalRecorder:
         try:
             self._record(FrameKind.DELIVERED, sid, {"number": number})
             self.catalog.delivered(sid, number)
+            self._consider()
         except Unavailable as error:
             # The client has its reply; should it ask again after a crash, it is given the same once more.
             event(logger, logging.WARNING, "delivery_not_recorded", sid=sid, message=str(error))
@@ -195,11 +208,16 @@ class JournalRecorder:
         extent = self._record(FrameKind.FINISH, sid, header, {"answer": np.frombuffer(answer, np.uint8)})
         self.catalog.finish(sid, self.journal.segment, extent)
         self.counts.pop(sid, None)
+        self._consider()
 
     def dropped(self, sid: str) -> None:
         self._record(FrameKind.DROP, sid, {})
+        self.forgotten(sid)
+
+    def forgotten(self, sid: str) -> None:
         self.catalog.forget(sid)
         self.counts.pop(sid, None)
+        self._consider()
 
     def frames(self, sid: str) -> Iterator[Frame]:
         return self.catalog.frames(sid)
@@ -214,6 +232,10 @@ class JournalRecorder:
             await self.journal.synced(self.journal.written)
         except JournalFailed as error:
             raise _unavailable(error) from error
+
+    def _consider(self) -> None:
+        if self.compactor is not None:
+            self.compactor.consider()
 
     def _record(
         self, kind: FrameKind, sid: str, header: Mapping[str, Any], arrays: Mapping[str, Any] | None = None

@@ -75,7 +75,9 @@ def _turns(frames: Iterator[Frame], restored: Restored) -> Iterator[tuple[SavedT
                 restored.turns_started = max(restored.turns_started, frame.header["number"] or 0)
                 yield SavedTurn(frame.header, frame.arrays), frame.kind == FrameKind.TURN
             case FrameKind.DELIVERED:
+                # The frame of a reply that was delivered may have lost it to a compaction; its number counts all the same.
                 restored.replies.pop(frame.header["number"], None)
+                restored.last_reply = max(restored.last_reply, frame.header["number"])
         reply = ReplyRecord.of(frame)
         if reply is not None:
             restored.replies[reply.number] = reply

@@ -121,7 +121,7 @@ class Sessions:
         self._stored: set[str] = set() if recovered is None else set(recovered.catalog)
         """Live sessions that are in the journal only."""
         self._damaged: dict[str, str] = {} if recovered is None else recovered.damaged
-        self._finished = FinishedSessions(config.keep_finished)
+        self._finished = FinishedSessions(config.keep_finished, self.recorder.forgotten)
         for each in () if recovered is None else recovered.finished.values():
             request = FinishRequest.parse(each.body)
             self._finished.add(each.sid, Finished(request, each.finished_at, None, each.key_fingerprint))

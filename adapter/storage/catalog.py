@@ -46,6 +46,8 @@ class Portion:
 
     sid: str
     places: array[int]
+    frames: tuple[tuple[SegmentName, int], ...]
+    """The same: file and offset."""
     undelivered: frozenset[int]
     """Numbers of replies whose wire is still needed."""
 
@@ -151,7 +153,8 @@ class Catalog:
         """What is kept of a session in these files."""
         entry = self._sessions.get(sid) or self._finished.get(sid) or _Entry()
         places = array("Q", [place for place in entry.places if self._files[place >> OFFSET_BITS] in segments])
-        return Portion(sid, places, frozenset(entry.wires))
+        frames = tuple((self._files[place >> OFFSET_BITS], place & _OFFSET) for place in places)
+        return Portion(sid, places, frames, frozenset(entry.wires))
 
     def moved(self, move: Move) -> None:
         """Frames lie elsewhere now. A session that was forgotten meanwhile, or is another one of that name, stays as it is."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 
 from adapter.storage.atomic import sync_folder
@@ -43,11 +44,12 @@ class Journal:
         """Why frames cannot be recorded now, for ``/readyz``."""
         self.written = 0
         """Bytes of all frames appended since the start: the position behind the last of them."""
+        self.header = header
+        self.segment_bytes = segment_bytes
         self.closed = _sizes(folder, header.slot, first)
         """Bytes of the slot's segments that are no longer written."""
-        self._header = header
+        self.closed_bytes = sum(self.closed.values())
         self._durability = durability
-        self._segment_bytes = segment_bytes
         self._synced = 0
         self._broken: str | None = None
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -64,7 +66,7 @@ class Journal:
         if self._broken is not None:
             raise self._failed(self._broken)
         data = frame.encode()
-        if self._size + len(data) > self._segment_bytes and self._size > FILE_HEADER_BYTES:
+        if self._size + len(data) > self.segment_bytes and self._size > FILE_HEADER_BYTES:
             self._leave_segment()
         self._write(data)
         extent = Extent(self._size, len(data))
@@ -85,6 +87,13 @@ class Journal:
         self._waiting.append((position, waiting))
         await waiting
 
+    def compacted(self, covered: Iterable[SegmentName], merged: SegmentName, size: int) -> None:
+        """Closed segments were replaced by one of ``size`` bytes."""
+        for name in covered:
+            del self.closed[name]
+        self.closed[merged] = size
+        self.closed_bytes = sum(self.closed.values())
+
     def close(self) -> None:
         """Sync what is left, and end the thread."""
         if self._sync is not None:
@@ -95,7 +104,7 @@ class Journal:
         loop = asyncio.get_running_loop()
         return SyncThread(
             lambda position, failure: loop.call_soon_threadsafe(self._wake, position, failure),
-            self.folder / f"{self._header.slot:02d}.synced",
+            self.folder / f"{self.header.slot:02d}.synced",
         )
 
     def _leave_segment(self) -> None:
@@ -109,6 +118,7 @@ class Journal:
             self._wake(self.written, None)
         self._file, self._segment, self._size = self._begin(self._segment.last + 1)
         self.closed[left[0]] = left[1]
+        self.closed_bytes += left[1]
         if self._sync is None:
             os.close(full)
         else:
@@ -116,13 +126,13 @@ class Journal:
 
     def _begin(self, number: int) -> tuple[int, SegmentName, int]:
         """An empty segment: its file descriptor, its name and its bytes."""
-        name = SegmentName(self._header.slot, number, number)
+        name = SegmentName(self.header.slot, number, number)
         path = self.folder / str(name)
         try:
             # Without its header a file counts as empty, so one that was begun in vain is simply begun again.
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
-                os.write(file, self._header.encode())
+                os.write(file, self.header.encode())
                 os.fsync(file)
                 sync_folder(self.folder)
             except OSError:

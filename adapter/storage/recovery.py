@@ -43,10 +43,12 @@ class Recovered:
     finished: dict[str, FinishedSession] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
     """Sessions that cannot be rebuilt, and why."""
+    torn: dict[Path, int] = field(default_factory=dict)
+    """Files that end within a frame, and where it begins."""
     damages: list[Damage] = field(default_factory=list)
     """Stretches of files that cannot be read."""
     reports: list[str] = field(default_factory=list)
-    """What was cut or is damaged, for the log."""
+    """What is torn or damaged, for the log."""
     next_segment: int = 1
     epoch: int = 1
     """Of the start that reads this."""
@@ -54,15 +56,23 @@ class Recovered:
 
 def recover(folder: Path, slot: int) -> Recovered:
     """Read all segments of a slot, cut what is torn, remove what compaction left. Raises: StorageError."""
+    found = read(folder, slot)
+    try:
+        for path, offset in found.torn.items():
+            cut_torn_tail(path, offset)
+        remove_leftovers(folder, slot)
+    except OSError as error:
+        raise StorageError(f"cannot write {folder}: {error.strerror or error}") from error
+    return found
+
+
+def read(folder: Path, slot: int) -> Recovered:
+    """The same, and everything stays as it is. Raises: StorageError."""
     found = Recovered(Catalog(folder, slot))
     for name in segments(folder):
         if name.slot == slot:
             _read_segment(found, folder / str(name), name)
             found.next_segment = name.last + 1
-    try:
-        remove_leftovers(folder, slot)
-    except OSError as error:
-        raise StorageError(f"cannot write {folder}: {error.strerror or error}") from error
     return found
 
 
@@ -75,8 +85,8 @@ def _read_segment(found: Recovered, path: Path, name: SegmentName) -> None:
         take(found, name, item)
     found.epoch = max(found.epoch, file.epoch() + 1)
     if file.torn_at is not None:
-        cut_torn_tail(path, file.torn_at)
-        found.reports.append(f"{path}: cut a torn frame of {file.size - file.torn_at} bytes at offset {file.torn_at}")
+        found.torn[path] = file.torn_at
+        found.reports.append(f"{path}: a torn frame of {file.size - file.torn_at} bytes at offset {file.torn_at}")
 
 
 def take(found: Recovered, name: SegmentName, item: tuple[Extent, Frame] | Damage) -> None:

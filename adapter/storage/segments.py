@@ -32,7 +32,7 @@ from adapter.storage.frames import (
 
 SUFFIX = ".journal"
 PART = ".part"
-"""Ends the name of a file that is not complete yet: ``.<name>.part``."""
+"""Ends the name of a file that is not complete yet, see ``part_path``."""
 
 _NAME = re.compile(r"(?P<slot>\d{2,})-(?P<first>\d{8})(?:-(?P<last>\d{8}))?\.journal")
 
@@ -79,6 +79,11 @@ def segments(folder: Path) -> list[SegmentName]:
         return []
     found = sorted(name for path in folder.iterdir() if (name := SegmentName.parse(path.name)) is not None)
     return [name for name in found if not any(other.covers(name) for other in found)]
+
+
+def part_path(path: Path) -> Path:
+    """What a file is called until it is complete."""
+    return path.with_name(f".{path.name}{PART}")
 
 
 def remove_leftovers(folder: Path, slot: int) -> None:
@@ -145,10 +150,13 @@ class SegmentFile:
 
     def frame_at(self, offset: int) -> Frame:
         """The frame that begins at ``offset``. Raises: DamagedSegment."""
+        return self.frame(self._extent(offset))
+
+    def _extent(self, offset: int) -> Extent:
         extent = self.extent_at(offset)
         if extent is None:
             raise DamagedSegment(self.path, offset, "the length is wrong")
-        return self.frame(extent)
+        return extent
 
     def extent_at(self, offset: int) -> Extent | None:
         """None if no whole frame begins there, by its length."""
@@ -160,6 +168,10 @@ class SegmentFile:
 
     def bytes_of(self, extent: Extent) -> memoryview:
         return self._data[extent.start : extent.end]
+
+    def bytes_at(self, offset: int) -> memoryview:
+        """All of the frame that begins at ``offset``. Raises: DamagedSegment."""
+        return self.bytes_of(self._extent(offset))
 
     def candidates(self, offset: int) -> Iterator[int]:
         """Where, from ``offset`` on, a frame might begin."""
