@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.clients.cli import CLIS, Ended
+from tests.clients.cli import Ended
+from tests.clients.clis import CLIS
 from tests.clients.conftest import Agent
 from tests.clients.scenarios import ANSWER, CONTENT, RESULT
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.clients.cli import CLIS, MODEL, Cli, Ended, Place, start
+from tests.clients.cli import Cli, Ended, Place, start
+from tests.clients.clis import CLIS, MODEL
 from tests.clients.judge import Verdict, judge
 from tests.clients.scenarios import SCENARIOS
 from tests.clients.scripts import Story, script

@@ -54,8 +54,6 @@ def resumed(story: Story, cli: Cli, place: Place) -> None:
 
 def delegated(story: Story, cli: Cli, place: Place) -> None:
     """A sub-agent runs the command; the main agent writes the file."""
-    if cli.tools.agent is None:
-        return
     story.then("start", "asked", "An agent shall do it.", cli.tools.agent(story.prompt("part", "Run the command.")))
     if cli.tools.meanwhile is None:
         story.then("asked", "waiting", "I wait.")

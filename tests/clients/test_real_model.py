@@ -19,7 +19,8 @@ from adapter.config import Config
 from adapter.serving import everything
 from adapter.storage.export import write_export
 from engine.assets import demo_model_dir
-from tests.clients.cli import CLAUDE_BARE, CODEX_SMALL, MODEL, Cli, Place, start
+from tests.clients.cli import Cli, Place, start
+from tests.clients.clis import CLAUDE_BARE, CODEX_SMALL, MODEL
 
 MAX_DIFFERENCE = 1e-3
 PINNED = {"temperature": 0.7, "seed": 1, "max_tokens": 256}

@@ -6,10 +6,9 @@ import asyncio
 import dataclasses
 import re
 
-import pytest
-
 from tests.clients.checks import check_done, every_cli
-from tests.clients.cli import CLIS, Cli
+from tests.clients.cli import Cli
+from tests.clients.clis import CLIS
 from tests.clients.conftest import Arena
 from tests.clients.scenarios import FIRST_ANSWER
 
@@ -46,8 +45,6 @@ async def test_a_session_that_the_cli_names_itself(arena: Arena, cli: Cli) -> No
 
 @every_cli
 async def test_a_sub_agent(arena: Arena, cli: Cli) -> None:
-    if cli.tools.agent is None:
-        pytest.skip(f"{cli}: {cli.tools.no_agent_because}")
     agent = await arena.agent(cli, "delegated")
     await check_done(agent, await agent.says("start"))
     verdict = await agent.judged()

@@ -10,7 +10,8 @@ import pytest
 from adapter.errors import TooManyRequests
 from adapter.sessions import Session
 from tests.clients.checks import check_done, check_work, every_cli
-from tests.clients.cli import CLIS, Cli
+from tests.clients.cli import Cli
+from tests.clients.clis import CLIS
 from tests.clients.conftest import Arena
 from tests.clients.scenarios import LONG_CONTENT, ROOM_TOKENS
 
