@@ -55,6 +55,11 @@ class EventBuffer:
         """Whether a reader is owed every event."""
         return any(reader.holds for reader in self._readers)
 
+    @property
+    def read(self) -> bool:
+        """Whether there is a reader."""
+        return bool(self._readers)
+
     def append(self, piece: bytes) -> None:
         if not piece:
             return

@@ -1,18 +1,12 @@
-"""The one configuration: a frozen dataclass, built once from flags, environment and an optional TOML file, then passed down.
+"""The one configuration: a frozen dataclass, built once (``adapter.configuring``), then passed down.
 
-Precedence: flag, then ``ROLLSERVE_<NAME>`` in the environment, then the file, then the default here. The command line's options are
-made from these fields, so a default, its help and its type stand in one place.
+The command line's options are made from these fields, so a default, its help and its type stand in one place.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import tomllib
-import types
-import typing
-from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +14,6 @@ from adapter.types import Durability, HistoryPolicy
 
 LEAST_KEY = 16
 """Characters of an admin key; 16 random letters and digits are 95 bits."""
-
-ENVIRONMENT_PREFIX = "ROLLSERVE_"
-NOT_CONFIGURATION = frozenset({"ROLLSERVE_CACHE", "ROLLSERVE_CONFIG", "ROLLSERVE_URL"})
-"""Variables of our prefix that are no field: the asset cache, the path of the file, the server that client commands talk to."""
 
 
 class ConfigError(Exception):
@@ -95,6 +85,23 @@ class Config:
         None, "Prompt plus output, in tokens. Default and upper bound: the engine's."
     )
     max_turns: int | None = setting(None, "Turns that a session may have. Default: no limit.")
+    max_session_tokens: int | None = setting(
+        None, "Output tokens that a session may have; turns that run at once may go over it. Default: no limit."
+    )
+    max_running_turns: int | None = setting(None, "Turns that run at once. Default: no limit.")
+    max_queued_turns: int = setting(1000, "Requests that wait, in order, while so many turns run; others get a 429.")
+    max_queue_wait_s: float = setting(60.0, "How long a request waits for its turn to run, before it gets a 429.")
+    session_idle_s: float | None = setting(
+        None, "A session that had no turn for so long is kept in the journal only, until it is asked for."
+    )
+    session_ttl_s: float | None = setting(
+        None, "A session that was opened so long ago and is not finished is dropped, with all it recorded."
+    )
+    memory_budget_bytes: int | None = setting(
+        None,
+        "What sessions may take in memory, about. Idle ones are then kept in the journal only; while there is no room, "
+        "none is opened.",
+    )
     max_body_bytes: int = setting(64 * 1024 * 1024, "Largest request body.")
     history_policy: HistoryPolicy = setting(
         HistoryPolicy.KEEP,
@@ -149,6 +156,8 @@ class Config:
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise ConfigError(f"{name} is {value}; it must lie in [{low:g}, {high:g}]")
+        if self.session_idle_s is not None and self.durability is Durability.NONE:
+            raise ConfigError("session_idle_s needs a journal to keep sessions in; durability is none")
 
 
 _CHOICES = {
@@ -164,6 +173,13 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_tokens": (1, 2**31 - 1),
     "max_context_tokens": (2, 2**31 - 1),
     "max_turns": (1, 2**31 - 1),
+    "max_session_tokens": (1, 2**31 - 1),
+    "max_running_turns": (1, 10**6),
+    "max_queued_turns": (0, 10**6),
+    "max_queue_wait_s": (0.01, 86400),
+    "session_idle_s": (0, 10**9),
+    "session_ttl_s": (0, 10**9),
+    "memory_budget_bytes": (0, 2**50),
     "max_body_bytes": (1024, 2**31 - 1),
     "fork_threshold_tokens": (0, 2**31 - 1),
     "keep_finished": (0, 10**7),
@@ -184,105 +200,5 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-def load_config(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None = None) -> Config:
-    """Build the configuration. ``flags`` holds only what was given on the command line.
-
-    Raises: ConfigError, naming the setting and its source.
-    """
-    fields = {field.name: field for field in dataclasses.fields(Config)}
-    values: dict[str, Any] = {}
-    for source, given in (
-        (str(file), _read_file(file)),
-        ("the environment", _from_environment(environ)),
-        ("the command line", dict(flags)),
-    ):
-        for name, raw in given.items():
-            if name not in fields:
-                raise ConfigError(f"unknown setting {name!r} in {source}; `rollserve serve --help` lists all of them")
-            values[name] = _convert(name, raw, source)
-    return Config(**_with_key_read(values))
-
-
-def _with_key_read(values: dict[str, Any]) -> dict[str, Any]:
-    """The admin key in place of its file. Raises: ConfigError."""
-    file = values.get("admin_key_file")
-    if file is None:
-        return values
-    if values.get("admin_key") is not None:
-        raise ConfigError("admin_key and admin_key_file are both set; one of them is enough")
-    try:
-        key = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the admin key from {file}: {error}") from error
-    return {**values, "admin_key": key, "admin_key_file": None}
-
-
 def _is_key(text: str) -> bool:
     return len(text) >= LEAST_KEY and all("!" <= character <= "~" for character in text)
-
-
-def _read_file(file: Path | None) -> dict[str, Any]:
-    if file is None:
-        return {}
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read the configuration file {file}: {error}") from error
-
-
-def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
-        for name, value in environ.items()
-        if name.startswith(ENVIRONMENT_PREFIX) and name not in NOT_CONFIGURATION
-    }
-
-
-def field_type(name: str) -> tuple[type, bool]:
-    """``(type of one value, whether it may be repeated)`` of a field."""
-    hint = typing.get_type_hints(Config)[name]
-    if typing.get_origin(hint) is tuple:
-        return typing.get_args(hint)[0], True
-    if isinstance(hint, types.UnionType):
-        hint = next(arg for arg in typing.get_args(hint) if arg is not type(None))
-    return hint, False
-
-
-def _convert(name: str, raw: Any, source: str) -> Any:
-    kind, repeated = field_type(name)
-    try:
-        if repeated:
-            return tuple(kind(item) for item in (raw.split(",") if isinstance(raw, str) else raw))
-        return _convert_one(kind, raw)
-    except (TypeError, ValueError) as error:
-        shown = "the value" if _is_secret(name) else repr(raw)
-        raise ConfigError(f"{name} = {shown} in {source} is not {_expected(kind)}") from (
-            None if _is_secret(name) else error
-        )
-
-
-def _is_secret(name: str) -> bool:
-    return bool(next(field.metadata["secret"] for field in dataclasses.fields(Config) if field.name == name))
-
-
-def _expected(kind: type) -> str:
-    return f"one of {', '.join(kind)}" if issubclass(kind, StrEnum) else f"a valid {kind.__name__}"
-
-
-def _convert_one(kind: type, raw: Any) -> Any:
-    if kind is bool:
-        return _boolean(raw)
-    if isinstance(raw, bool) or (kind is int and isinstance(raw, float)):
-        raise TypeError
-    return kind(raw)
-
-
-def _boolean(raw: Any) -> bool:
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if isinstance(raw, bool):
-        return raw
-    return words[raw.lower()] if isinstance(raw, str) and raw.lower() in words else _refuse(raw)
-
-
-def _refuse(raw: Any) -> bool:
-    raise ValueError(raw)

@@ -46,6 +46,11 @@ class SessionFeed:
         self._followers = 0
         self._idle_timer: asyncio.TimerHandle | None = None
 
+    @property
+    def live(self) -> bool:
+        """Whether somebody follows, or may come back and find no gap."""
+        return self._live
+
     def began(self, number: int, plan: Plan) -> None:
         """Turn ``number`` runs; its request may have brought results of tools."""
         ids = count(1)

@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from adapter.config import Config, ConfigError, field_type, load_config
+from adapter.config import Config, ConfigError
+from adapter.configuring import field_type, load_config
 
 
 def config_options(command: Callable[..., Any]) -> Callable[..., Any]:

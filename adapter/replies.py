@@ -163,6 +163,11 @@ class ReplyBook:
     def running(self) -> list[LiveReply]:
         return list(self._running.values())
 
+    @property
+    def in_use(self) -> bool:
+        """Whether a reply runs, is being read, or waits for a client that did not get its end."""
+        return bool(self._running) or any(reply.undelivered or reply.events.read for reply, _ in self._kept.values())
+
     def close(self) -> None:
         """The session is over: keep nothing but what a client is still reading."""
         for reply, _ in list(self._kept.values()):

@@ -102,6 +102,10 @@ class ResponseStore:
 
     _stored: OrderedDict[str, StoredResponse] = field(default_factory=OrderedDict)
 
+    def __bool__(self) -> bool:
+        """Whether anything is stored."""
+        return bool(self._stored)
+
     def add(self, response_id: str, response: StoredResponse) -> None:
         """As long as nothing of its reply has happened."""
         self._stored[response_id] = response

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from adapter.footprint import turn_bytes
 from adapter.recorder import ReplyRecord
 from adapter.replies import ReplyBook
 from adapter.storage.frames import Frame, FrameKind
@@ -52,7 +53,11 @@ class Restored:
     turns_started: int = 0
     replies: dict[int, ReplyRecord] = field(default_factory=dict)
     """By number; those that were delivered are left out."""
+    reply_of: dict[int, int] = field(default_factory=dict)
+    """Turn -> the number of its reply, where that is one turn."""
     last_reply: int = 0
+    size: int = 0
+    """Bytes that the turns take in memory, about."""
 
     def give_back(self, book: ReplyBook) -> None:
         """Into the book of a session that has had no reply yet."""
@@ -65,6 +70,9 @@ def restore_trajectory(trajectory: Trajectory, frames: Iterator[Frame]) -> Resto
     """Fill an empty trajectory from what followed the session's first frame. Raises: TrajectoryDamaged, StorageError."""
     restored = Restored()
     trajectory.rebuild(_turns(frames, restored))
+    # The mark of a delivery is not waited for. Where the client went on from a reply, it had it.
+    for turn in trajectory.gone_on_from():
+        restored.replies.pop(restored.reply_of.get(turn, 0), None)
     return restored
 
 
@@ -73,7 +81,9 @@ def _turns(frames: Iterator[Frame], restored: Restored) -> Iterator[tuple[SavedT
         match frame.kind:
             case FrameKind.TURN | FrameKind.INTERRUPTED:
                 restored.turns_started = max(restored.turns_started, frame.header["number"] or 0)
-                yield SavedTurn(frame.header, frame.arrays), frame.kind == FrameKind.TURN
+                saved = SavedTurn(frame.header, frame.arrays)
+                restored.size += turn_bytes(saved)
+                yield saved, frame.kind == FrameKind.TURN
             case FrameKind.DELIVERED:
                 # The frame of a reply that was delivered may have lost it to a compaction; its number counts all the same.
                 restored.replies.pop(frame.header["number"], None)
@@ -81,4 +91,6 @@ def _turns(frames: Iterator[Frame], restored: Restored) -> Iterator[tuple[SavedT
         reply = ReplyRecord.of(frame)
         if reply is not None:
             restored.replies[reply.number] = reply
+            if frame.kind == FrameKind.TURN:
+                restored.reply_of[frame.header["number"]] = reply.number
             restored.last_reply = max(restored.last_reply, reply.number)

@@ -11,7 +11,9 @@ from adapter.sampling import SessionSampling, read_settings
 from adapter.trajectory import REWARD_FIELDS, ExportFilters, RewardSpec
 from adapter.types import HistoryPolicy
 
-_OPEN_FIELDS = frozenset({"sid", "sampling", "policy", "max_context_tokens", "max_turns", "metadata"})
+_OPEN_FIELDS = frozenset(
+    {"sid", "sampling", "policy", "max_context_tokens", "max_turns", "max_session_tokens", "metadata"}
+)
 _FINISH_FIELDS = frozenset(
     {*REWARD_FIELDS, "filters", "metadata", "index", "group_index", "prompt", "label", "max_sample_tokens"}
 )
@@ -26,6 +28,7 @@ class SessionSettings:
     """None takes the server's."""
     max_context_tokens: int | None = None
     max_turns: int | None = None
+    max_session_tokens: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
@@ -45,6 +48,7 @@ class SessionSettings:
             policy=_policy(body.get("policy")),
             max_context_tokens=_integer(body, "max_context_tokens", low=2),
             max_turns=_integer(body, "max_turns", low=1),
+            max_session_tokens=_integer(body, "max_session_tokens", low=1),
             metadata=_object(body, "metadata"),
             source=body,
         )

@@ -1,98 +1,59 @@
-"""Sessions of this process: open, find, finish, drop.
+"""Sessions of this process: open, find, finish, drop; out of memory and back.
 
 A session lives from its first request, or from ``POST /v1/sessions``, until it is finished or dropped. Everything that touches one
 runs on one event loop, so nothing here is locked. The in-flight set holds the tasks of turns that are being made; a turn joins the
 trajectory when it is committed, and what was sampled of one that ends early is set aside there.
 
-    OPEN ──finish──► FINISHING ──exported──► finished: the answer is kept for a repeated finish, turns are answered with 410
+    stored ◄──spilled, found──► OPEN ──finish──► FINISHING ──exported──► finished: the answer is kept for a repeated finish,
+                                                                         turns are answered with 410
+
+A session that is stored is in the journal only. Everything recorded of it is there, so spilling one is forgetting it; one that
+somebody would miss something of is not spilled (``Session.in_use``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from adapter.config import Config
 from adapter.errors import BadRequest, Conflict, Gone, NotFound, SessionDamaged, TooManyRequests
+from adapter.exporting import Exporting, Render, cancel
 from adapter.feed import SessionFeed
 from adapter.finished import Finished, FinishedSessions
 from adapter.ownership import Ownership
 from adapter.recorder import Recorder, Unrecorded
 from adapter.replies import ReplayBudget, ReplyBook
-from adapter.responses import ResponseStore
 from adapter.restoring import Terms, restore_trajectory
+from adapter.session import Session, SessionState
 from adapter.session_bodies import FinishRequest, SessionSettings
 from adapter.storage.errors import StorageError
 from adapter.storage.recovery import Recovered
-from adapter.trajectory import Export, Sample, Trajectory
+from adapter.trajectory import Trajectory
+
+__all__ = ["Session", "SessionState", "Sessions"]
 
 MAX_NAME_LENGTH = 256
 """Characters. Names come from headers and bodies; API keys, which may serve as names, are shorter."""
+
+ROOM_RETRY_S = 5.0
+"""Turns take seconds; a session can be spilled when its last one has ended."""
 
 _UNREADABLE = (StorageError, ValueError, LookupError, StopIteration)
 """What reading a session's frames may raise."""
 
 
-class SessionState(StrEnum):
-    """Where a live session stands."""
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What is known of a live session that is in the journal only."""
 
-    OPEN = "open"
-    FINISHING = "finishing"
-    """Waiting for turns in flight, or exporting; no new turn is admitted."""
-
-
-@dataclass(slots=True)
-class Session:
-    """One live session."""
-
-    sid: str
-    settings: SessionSettings
-    trajectory: Trajectory
     created_at: float
-    replies: ReplyBook
-    feed: SessionFeed
-    recorder: Recorder
-    state: SessionState = SessionState.OPEN
-    in_flight: set[asyncio.Task[Any]] = field(default_factory=set)
-    turns_in_flight: int = 0
-    """A task may run several turns: the choices of one reply."""
+    """Unix time, seconds."""
+    key_fingerprint: str | None
     turns_started: int = 0
-    responses: ResponseStore = field(default_factory=ResponseStore)
-    finishing: tuple[FinishRequest, asyncio.Task[bytes]] | None = None
-    """The finish that runs: the same request again joins it."""
-    key_fingerprint: str | None = None
-    """Of the session's own access key, if it has one."""
-
-    @contextmanager
-    def turn_in_flight(self, max_turns: int | None, count: int = 1) -> Iterator[int]:
-        """Hold a place in the in-flight set; gives the number of this turn, counted from 1 by start.
-
-        With ``count`` it is the first of so many turns that the task runs. Raises: Gone, TooManyRequests.
-        """
-        task = asyncio.current_task()
-        assert task is not None
-        self._admit(max_turns, count)
-        first = self.turns_started + 1
-        self.turns_started += count
-        self.turns_in_flight += count
-        self.in_flight.add(task)
-        try:
-            yield first
-        finally:
-            self.turns_in_flight -= count
-            self.in_flight.discard(task)
-
-    def _admit(self, max_turns: int | None, count: int) -> None:
-        if self.state is not SessionState.OPEN:
-            raise Gone(f"session {self.sid!r} is being finished")
-        limit = self.settings.max_turns or max_turns
-        if limit is not None and self.trajectory.turn_count + self.turns_in_flight + count > limit:
-            raise TooManyRequests(f"session {self.sid!r} has had its {limit} turns")
+    """By this process, those that failed included: their numbers are not given again."""
 
 
 class Sessions:
@@ -114,12 +75,11 @@ class Sessions:
     ) -> None:
         self._config = config
         self._ownership = ownership or Ownership()
-        self._decode = decode
-        self._weight_version = weight_version
+        self._exporting = Exporting(decode, weight_version, config.finish_grace_s)
         self.recorder = recorder or Unrecorded()
         self._live: dict[str, Session] = {}
-        self._stored: set[str] = set() if recovered is None else set(recovered.catalog)
-        """Live sessions that are in the journal only."""
+        self._stored: dict[str, _Stored | None] = {} if recovered is None else dict.fromkeys(recovered.catalog)
+        """None where nobody has asked yet."""
         self._damaged: dict[str, str] = {} if recovered is None else recovered.damaged
         self._finished = FinishedSessions(config.keep_finished, self.recorder.forgotten)
         for each in () if recovered is None else recovered.finished.values():
@@ -136,6 +96,7 @@ class Sessions:
         _check_name(sid)
         if self.known(sid) is not None or sid in self._finished:
             raise Conflict(f"session {sid!r} exists already", field="sid")
+        self._require_room()
         terms = Terms(
             settings=settings.source,
             policy=settings.policy or self._config.history_policy,
@@ -167,13 +128,23 @@ class Sessions:
         finished = self._finished.get(sid)
         if finished is not None:
             return finished.key_fingerprint
-        if sid not in self._stored:
-            session = self._live.get(sid)
-            return None if session is None else session.key_fingerprint
-        try:
-            return Terms.read(next(self.recorder.frames(sid))).key_fingerprint
-        except _UNREADABLE:
-            return None
+        known = self._known_of_stored(sid) if sid in self._stored else self._live.get(sid)
+        return None if known is None else known.key_fingerprint
+
+    def opened_at(self, sid: str) -> float | None:
+        """When a live session was opened, Unix time in seconds. None if there is none, or it is damaged."""
+        known = self._known_of_stored(sid) if sid in self._stored else self._live.get(sid)
+        return None if known is None else known.created_at
+
+    def _known_of_stored(self, sid: str) -> _Stored | None:
+        known = self._stored[sid]
+        if known is None:
+            try:
+                terms = Terms.read(next(self.recorder.frames(sid)))
+            except _UNREADABLE:
+                return None
+            known = self._stored[sid] = _Stored(terms.created_at, terms.key_fingerprint)
+        return known
 
     def find_or_open(self, sid: str) -> Session:
         """The session of a name that a client brought itself. Raises: as ``find``, with ``--explicit-sessions``; else Gone."""
@@ -187,6 +158,14 @@ class Sessions:
     def live(self) -> list[Session]:
         """Those in memory."""
         return list(self._live.values())
+
+    def names(self) -> list[str]:
+        """Of all live sessions."""
+        return [*self._live, *self._stored]
+
+    def let_go_of_replies(self) -> None:
+        """Of those whose time is over."""
+        self._replays.sweep()
 
     def stored(self) -> list[str]:
         """Names of live sessions that are in the journal only."""
@@ -212,11 +191,35 @@ class Sessions:
         except _UNREADABLE as error:
             self._damaged[sid] = str(error)
             raise SessionDamaged(f"session {sid!r} cannot be rebuilt: {error}") from error
-        session.turns_started = restored.turns_started
+        known = self._stored.pop(sid)
+        session.turns_started = max(restored.turns_started, known.turns_started if known is not None else 0)
+        session.size += restored.size
         restored.give_back(session.replies)
-        self._stored.discard(sid)
         self._live[sid] = session
         return session
+
+    def spill(self, session: Session) -> bool:
+        """Out of memory, if a journal has it and nobody would miss anything."""
+        if not self.recorder.keeps or session.in_use:
+            return False
+        self._end(session)
+        self._stored[session.sid] = _Stored(session.created_at, session.key_fingerprint, session.turns_started)
+        return True
+
+    def spill_to(self, limit: int) -> int:
+        """Spill sessions, those first that were not used for longest, until they take ``limit`` bytes; gives what they take."""
+        size = sum(session.size for session in self._live.values())
+        if size > limit and self.recorder.keeps:
+            for session in sorted(self._live.values(), key=lambda one: one.used_at):
+                if size <= limit:
+                    break
+                size -= session.size if self.spill(session) else 0
+        return size
+
+    def _require_room(self) -> None:
+        limit = self._config.memory_budget_bytes
+        if limit is not None and self.spill_to(limit) > limit:
+            raise TooManyRequests("the sessions that are open take all the memory they may", retry_after=ROOM_RETRY_S)
 
     async def drop(self, sid: str) -> None:
         """Forget a session and all it recorded; its turns in flight are cancelled. Raises: NotFound."""
@@ -226,16 +229,16 @@ class Sessions:
         elif sid in self._damaged:
             self.recorder.dropped(sid)
             del self._damaged[sid]
-            self._stored.discard(sid)
+            self._stored.pop(sid, None)
         else:
             session = self.find(sid)
             session.state = SessionState.FINISHING
-            await _cancel(session.in_flight)
+            await cancel(session.in_flight)
             self.recorder.dropped(sid)
             self._end(session)
         await self.recorder.settled()
 
-    async def finish(self, sid: str, request: FinishRequest, render: Callable[[Session, Export], bytes]) -> bytes:
+    async def finish(self, sid: str, request: FinishRequest, render: Render) -> bytes:
         """Export a session and end it; the answer is what ``render`` makes of the export.
 
         Idempotent: the same finish again gives the same answer. Turns in flight get ``finish_grace_s`` to end.
@@ -256,12 +259,10 @@ class Sessions:
         # A client that leaves does not undo the finish: when it asks again, the answer is there.
         return await asyncio.shield(session.finishing[1])
 
-    async def _finish(
-        self, session: Session, request: FinishRequest, render: Callable[[Session, Export], bytes]
-    ) -> bytes:
+    async def _finish(self, session: Session, request: FinishRequest, render: Render) -> bytes:
         finished_at = time.time()
         try:
-            answer = await self._export(session, request, render)
+            answer = await self._exporting.ended(session, request, render)
             self.recorder.finished(session.sid, request.source, finished_at, answer, session.key_fingerprint)
         except BaseException:
             session.state, session.finishing = SessionState.OPEN, None
@@ -272,12 +273,12 @@ class Sessions:
         await self.recorder.settled()
         return answer
 
-    def preview(self, sid: str, render: Callable[[Session, Export], bytes]) -> bytes:
+    def preview(self, sid: str, render: Render) -> bytes:
         """What ``finish`` without any fields would answer now, or what it did answer. Raises: NotFound."""
         earlier = self._finished.get(sid)
         if earlier is not None:
             return self._answer(sid, earlier)
-        return self._render_export(self.find(sid), FinishRequest(), render)
+        return self._exporting.now(self.find(sid), FinishRequest(), render)
 
     def _answer(self, sid: str, finished: Finished) -> bytes:
         """Raises: SessionDamaged."""
@@ -288,43 +289,10 @@ class Sessions:
         assert answer is not None
         return answer
 
-    async def _export(
-        self, session: Session, request: FinishRequest, render: Callable[[Session, Export], bytes]
-    ) -> bytes:
-        if session.in_flight:
-            await asyncio.wait(session.in_flight, timeout=self._config.finish_grace_s)
-        await _cancel(session.in_flight)
-
-        # Long sessions take tens of milliseconds; nothing else touches a session that is being finished.
-        return await asyncio.to_thread(self._render_export, session, request, render)
-
-    def _render_export(
-        self, session: Session, request: FinishRequest, render: Callable[[Session, Export], bytes]
-    ) -> bytes:
-        base = Sample(index=request.index, group_index=request.group_index, prompt=request.prompt, label=request.label)
-        made = session.trajectory.export(
-            base_sample=base,
-            reward=request.rewards,
-            filters=request.filters.at(self._weight_version()),
-            extra_metadata={**session.settings.metadata, **request.metadata, "sid": session.sid},
-            max_sample_tokens=request.max_sample_tokens,
-            decode=self._decode,
-        )
-        return render(session, made)
-
     def _end(self, session: Session) -> None:
         self._live.pop(session.sid, None)
         session.replies.close()
         session.feed.close()
-
-
-async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
-    current = asyncio.current_task()
-    others = [task for task in tasks if task is not current]
-    for task in others:
-        task.cancel()
-    if others:
-        await asyncio.wait(others)
 
 
 def _check_name(sid: str) -> None:

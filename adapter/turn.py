@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from adapter.admission import Admission
 from adapter.config import Config
 from adapter.errors import (
     AdapterError,
@@ -68,13 +69,16 @@ class TurnServices:
     engine: Engine
     prompting: Prompting
     ids: ReplyIds
+    admission: Admission
 
     @classmethod
     def build(cls, config: Config, engine: Engine, renderer: Renderer, ids: ReplyIds | None = None) -> TurnServices:
         """Raises: UnknownParser."""
         parsers = choose_parsers(renderer.template.source, config.tool_parser, config.reasoning_parser)
         ids = ids or HandleIds(Handles())
-        return cls(config, engine, Prompting(config.served_model_name, renderer, parsers, ids), ids)
+        prompting = Prompting(config.served_model_name, renderer, parsers, ids)
+        admission = Admission(config.max_running_turns, config.max_queued_turns, config.max_queue_wait_s)
+        return cls(config, engine, prompting, ids, admission)
 
     @property
     def renderer(self) -> Renderer:
@@ -145,11 +149,12 @@ async def _connect(engine: Engine) -> None:
 
 
 def _token_limit(services: TurnServices, session: Session, sampling: EffectiveSampling, prompt_tokens: int) -> int:
-    """Output tokens that fit. Raises: PromptTooLong; BadRequest, if ``min_tokens`` do not fit."""
+    """Output tokens that fit. Raises: PromptTooLong, TooManyRequests; BadRequest, if ``min_tokens`` do not fit."""
     context = min(session.settings.max_context_tokens or services.context_tokens, services.context_tokens)
     if prompt_tokens >= context:
         raise PromptTooLong(prompt_tokens, context)
-    limit = min(sampling.max_tokens, context - prompt_tokens)
+    left = session.tokens_left(services.config)
+    limit = min(sampling.max_tokens, context - prompt_tokens, *([] if left is None else [left]))
     if sampling.params.min_tokens > limit:
         message = f"min_tokens is {sampling.params.min_tokens}, but only {limit} tokens may be sampled"
         raise BadRequest(message, field="min_tokens")
@@ -261,7 +266,7 @@ class Turn:
             {"sid": session.sid},
             number=self.number,
             opening_tokens=self.prompt.opening_tokens,
-            save=lambda saved: session.recorder.turn(session.sid, saved, reply),
+            save=lambda saved: session.record(saved, reply),
         )
         self.outcome = outcome
 
@@ -277,7 +282,7 @@ class Turn:
                 manager_message(self._pipeline.output()),
                 number=self.number,
                 opening_tokens=self.prompt.opening_tokens,
-                save=lambda saved: session.recorder.interrupted(session.sid, saved),
+                save=session.record_interrupted,
             )
         except Unavailable as error:
             # No turn is lost by this: a client that goes on from the part is taken to have written it.

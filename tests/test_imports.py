@@ -30,6 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.types",
         "adapter.errors",
         "adapter.config",
+        "adapter.configuring",
         "adapter.ids",
         "adapter.jsontext",
         "adapter.handles",
@@ -54,6 +55,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.recorder",
         "adapter.session_bodies",
         "adapter.finished",
+        "adapter.footprint",
+        "adapter.admission",
+        "adapter.session",
+        "adapter.expiry",
+        "adapter.exporting",
         "adapter.reply",
         "adapter.replies",
         "adapter.sampled",
@@ -80,7 +86,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 """From the bottom up. A module of ``adapter`` that no entry covers is an error: decide where it belongs."""
 
 PURE = 1
-SANS_IO = ("engine.contract", "adapter.guides", "adapter.labels", "adapter.protocols", "adapter.parsing", "adapter.trajectory")
+SANS_IO = (
+    "engine.contract",
+    "adapter.guides",
+    "adapter.labels",
+    "adapter.protocols",
+    "adapter.parsing",
+    "adapter.trajectory",
+)
 IO_MODULES = ("socket", "asyncio", "time", "subprocess", "http", "aiohttp", "grpc", "threading")
 MAY_IMPORT = {
     "engine": ("engine",),

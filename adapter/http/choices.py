@@ -28,14 +28,16 @@ class ChoicesMaker(ReplyMaker):
 
     async def _make(self, reply: LiveReply) -> None:
         count = self._chat.n
-        with self._session.turn_in_flight(self._services.config.max_turns, count) as first:
-            turns = [
-                await prepare_turn(self._services, self._session, first + at, self._chat, self._label, choice=at)
-                for at in range(count)
-            ]
-            assert isinstance(self._protocol, ManyChoices)
-            make = self._stream_choices if self._chat.stream else self._whole_choices
-            await make(self._protocol, turns, reply)
+        services = self._services
+        assert isinstance(self._protocol, ManyChoices)
+        make = self._stream_choices if self._chat.stream else self._whole_choices
+        with self._session.turn_in_flight(services.config, count) as first:
+            async with services.admission.places(count):
+                turns = [
+                    await prepare_turn(services, self._session, first + at, self._chat, self._label, choice=at)
+                    for at in range(count)
+                ]
+                await make(self._protocol, turns, reply)
             for turn in turns:
                 log_turn(self._protocol.name, turn)
 

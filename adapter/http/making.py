@@ -52,9 +52,11 @@ class ReplyMaker:
             raise ServerFault("internal error; the server's log has the details") from error
 
     async def _make(self, reply: LiveReply) -> None:
-        with self._session.turn_in_flight(self._services.config.max_turns) as number:
-            turn = await prepare_turn(self._services, self._session, number, self._chat, self._label)
-            await (self._stream(turn, reply) if self._chat.stream else self._whole(turn, reply))
+        services = self._services
+        with self._session.turn_in_flight(services.config) as number:
+            async with services.admission.places():
+                turn = await prepare_turn(services, self._session, number, self._chat, self._label)
+                await (self._stream(turn, reply) if self._chat.stream else self._whole(turn, reply))
             log_turn(self._protocol.name, turn)
 
     async def _stream(self, turn: Turn, reply: LiveReply) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from adapter.errors import Interrupted
+from adapter.expiry import Expiry
 from adapter.http.app import build_app
 from adapter.http.auth import access
 from adapter.http.connections import Runner
@@ -51,12 +52,14 @@ async def listening(
         shutdown_timeout=config.finish_grace_s,
     )
     await runner.setup()
+    expiring = asyncio.create_task(Expiry(state.sessions, config).run())
     try:
         for address in addresses or [Address(config.host, config.port)]:
             await web.TCPSite(runner, address.host, address.port, reuse_port=address.shared).start()
         host, port = runner.addresses[0][:2]
         yield f"http://{host}:{port}"
     finally:
+        expiring.cancel()
         await runner.cleanup()
         await _stop_replies(state)
 

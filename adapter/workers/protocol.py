@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adapter.config import Config, load_config
+from adapter.config import Config
+from adapter.configuring import load_config
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from adapter.access import AccessKeys, named_by
-from adapter.config import ConfigError, load_config
+from adapter.config import ConfigError
+from adapter.configuring import load_config
 from adapter.handles import Handles
 from adapter.http.app import build_app
 from adapter.http.auth import OF_ONE_SESSION, OPEN

@@ -1,0 +1,56 @@
+"""A session's samples, once its turns have ended or as it stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from adapter.session import Session
+from adapter.session_bodies import FinishRequest
+from adapter.trajectory import Export, Sample
+
+Render = Callable[[Session, Export], bytes]
+"""The answer to ``finish``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exporting:
+    """``decode`` turns the ids of a sample's response into text; ``weight_version`` gives the engine's, to filter by staleness."""
+
+    decode: Callable[[list[int]], str]
+    weight_version: Callable[[], int]
+    grace_s: float
+
+    async def ended(self, session: Session, request: FinishRequest, render: Render) -> bytes:
+        """Once no turn runs any more: turns in flight get ``grace_s`` to end."""
+        if session.in_flight:
+            await asyncio.wait(session.in_flight, timeout=self.grace_s)
+        await cancel(session.in_flight)
+
+        # Long sessions take tens of milliseconds; nothing else touches a session that is being finished.
+        return await asyncio.to_thread(self.now, session, request, render)
+
+    def now(self, session: Session, request: FinishRequest, render: Render) -> bytes:
+        """As it stands."""
+        base = Sample(index=request.index, group_index=request.group_index, prompt=request.prompt, label=request.label)
+        made = session.trajectory.export(
+            base_sample=base,
+            reward=request.rewards,
+            filters=request.filters.at(self.weight_version()),
+            extra_metadata={**session.settings.metadata, **request.metadata, "sid": session.sid},
+            max_sample_tokens=request.max_sample_tokens,
+            decode=self.decode,
+        )
+        return render(session, made)
+
+
+async def cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel all but this one, until they have ended."""
+    current = asyncio.current_task()
+    others = [task for task in tasks if task is not current]
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others)

@@ -1,0 +1,114 @@
+"""One live session: what it holds, which turns run in it, and what it may still have of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from adapter.config import Config
+from adapter.errors import Gone, TooManyRequests
+from adapter.feed import SessionFeed
+from adapter.footprint import turn_bytes
+from adapter.recorder import Recorder, ReplyRecord
+from adapter.replies import ReplyBook
+from adapter.responses import ResponseStore
+from adapter.session_bodies import FinishRequest, SessionSettings
+from adapter.trajectory import SavedTurn, Trajectory
+
+EMPTY_BYTES = 8_000
+"""What a session without turns takes in memory, about."""
+
+
+class SessionState(StrEnum):
+    """Where a live session stands."""
+
+    OPEN = "open"
+    FINISHING = "finishing"
+    """Waiting for turns in flight, or exporting; no new turn is admitted."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One live session."""
+
+    sid: str
+    settings: SessionSettings
+    trajectory: Trajectory
+    created_at: float
+    """Unix time, seconds."""
+    replies: ReplyBook
+    feed: SessionFeed
+    recorder: Recorder
+    state: SessionState = SessionState.OPEN
+    in_flight: set[asyncio.Task[Any]] = field(default_factory=set)
+    turns_in_flight: int = 0
+    """A task may run several turns: the choices of one reply."""
+    turns_started: int = 0
+    responses: ResponseStore = field(default_factory=ResponseStore)
+    finishing: tuple[FinishRequest, asyncio.Task[bytes]] | None = None
+    """The finish that runs: the same request again joins it."""
+    key_fingerprint: str | None = None
+    """Of the session's own access key, if it has one."""
+    used_at: float = field(default_factory=time.monotonic)
+    """When it was opened, loaded, or a turn of it began or ended."""
+    size: int = EMPTY_BYTES
+    """Bytes that it takes in memory, about."""
+
+    @contextmanager
+    def turn_in_flight(self, config: Config, count: int = 1) -> Iterator[int]:
+        """Hold a place in the in-flight set; gives the number of this turn, counted from 1 by start.
+
+        With ``count`` it is the first of so many turns that the task runs. Raises: Gone, TooManyRequests.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._admit(config, count)
+        first = self.turns_started + 1
+        self.turns_started += count
+        self.turns_in_flight += count
+        self.in_flight.add(task)
+        self.used_at = time.monotonic()
+        try:
+            yield first
+        finally:
+            self.turns_in_flight -= count
+            self.in_flight.discard(task)
+            self.used_at = time.monotonic()
+
+    def _admit(self, config: Config, count: int) -> None:
+        if self.state is not SessionState.OPEN:
+            raise Gone(f"session {self.sid!r} is being finished")
+        limit = self.settings.max_turns or config.max_turns
+        if limit is not None and self.trajectory.turn_count + self.turns_in_flight + count > limit:
+            raise TooManyRequests(f"session {self.sid!r} has had its {limit} turns")
+        self.tokens_left(config)
+
+    def tokens_left(self, config: Config) -> int | None:
+        """Output tokens that the session may still have, if they are limited. Raises: TooManyRequests, if there are none."""
+        limit = self.settings.max_session_tokens or config.max_session_tokens
+        if limit is None:
+            return None
+        if self.trajectory.sampled_tokens >= limit:
+            raise TooManyRequests(f"session {self.sid!r} has had its {limit} output tokens")
+        return limit - self.trajectory.sampled_tokens
+
+    def record(self, saved: SavedTurn, reply: ReplyRecord | None) -> None:
+        """A turn that is about to be committed. Raises: Unavailable."""
+        self.recorder.turn(self.sid, saved, reply)
+        self.size += turn_bytes(saved)
+
+    def record_interrupted(self, saved: SavedTurn) -> None:
+        """A reply that was cut off. Raises: Unavailable."""
+        self.recorder.interrupted(self.sid, saved)
+        self.size += turn_bytes(saved)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether somebody would miss what of the session is in no journal: what runs, readers, stored responses."""
+        idle = self.state is SessionState.OPEN and not self.in_flight
+        return not idle or self.feed.live or self.replies.in_use or bool(self.responses)
