@@ -208,6 +208,11 @@ class Trajectory:
         finally:
             rebuilding.close()
 
+    def gone_on_from(self) -> set[int]:
+        """Numbers of the turns behind which the conversation went on: whoever asked for those had their replies."""
+        nodes = (node for chain in self.chains() for node in chain[:-1])
+        return {node.generation.number for node in nodes if node.generation is not None and node.generation.number}
+
     def export(self, *, base_sample: Sample, **options: Unpack[ExportOptions]) -> Export:
         """Training samples and their ledger. Changes nothing. Raises: LedgerMismatch."""
         return export_chains(
