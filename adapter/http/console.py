@@ -22,6 +22,7 @@ from adapter.http.state import PROTOCOL, STATE
 from adapter.http.turns import answer, start_reply
 from adapter.protocols.base import WireProtocol
 from adapter.protocols.console import ConsoleChat
+from adapter.protocols.console_request import wants_reply_again
 from adapter.reply import LiveReply, ReplyState
 from adapter.sessions import Session
 from adapter.trajectory import Node
@@ -40,7 +41,7 @@ def _handler(protocol: WireProtocol) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         request[PROTOCOL] = protocol
         body = await read_json_object(request)
-        if body.get("reconnect") is True:
+        if wants_reply_again(body):
             return await _reconnect(request, protocol, body)
         chat = protocol.parse_request(body)
         reply = _running(request, protocol, body) or _start(request, protocol, body, chat)

@@ -45,6 +45,14 @@ _HONOURED = SAMPLING_KNOBS | {
 _OUTPUTS = ("plugin_call_output", "function_call_output")
 
 
+def wants_reply_again(body: Mapping[str, Any]) -> bool:
+    """``reconnect``. Raises: BadRequest, also where the session is no name: no other one's reply is given, and none begun."""
+    fields = Fields.of_body(body)
+    for name in ("session_id", "user_id"):
+        fields.text_or_none(name)
+    return fields.flag("reconnect")
+
+
 def parse_console_request(body: Mapping[str, Any]) -> ChatRequest:
     """``messages`` are the new input only; ``handles`` the call ids of its results. Raises: BadRequest."""
     fields = Fields.of_body(body)

@@ -116,6 +116,10 @@ async def test_a_whole_reply(serve, encode) -> None:
         (said("x", request_context={"thinking_level": "low"}), "request_context.thinking_level"),
         (said("x", n=2), "n"),
         (said("x", temperature=9), "temperature"),
+        (said("x", session_id=5), "session_id"),
+        (said("x", session_id=None, user_id=[]), "user_id"),
+        (said("x", reconnect="yes"), "reconnect"),
+        ({"reconnect": True, "session_id": 5}, "session_id"),
         (
             {"input": [{"type": "plugin_call_output", "content": [{"type": "data", "data": {}}]}]},
             "input.0.content.0.data.call_id",
