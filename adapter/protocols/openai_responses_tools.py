@@ -79,8 +79,12 @@ class ResponsesTools:
             raise tool.wrong("type", "must be function or custom")
         if any(caller != "direct" for caller in tool.texts("allowed_callers")):
             raise tool.wrong("allowed_callers", "only direct is supported")
+        if tool.flag("async"):
+            raise tool.wrong("async", "calls that do not wait for their result are not supported")
         if tool.flag("defer_loading"):
             self._note("tools.defer_loading")
+        if tool.has("output_schema"):
+            self._note("tools.output_schema")
         known = WireTool(tool.name_text("name"), namespace, kind == "custom")
         name = shown_name(known.name, namespace)
         if name in self.wire:

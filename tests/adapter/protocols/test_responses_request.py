@@ -164,6 +164,14 @@ def test_hosted_tools_that_agents_always_list_are_left_out() -> None:
     assert request.unused_fields == ("tools.web_search", "tools.tool_search", "tools.defer_loading")
 
 
+def test_what_a_tool_says_of_its_results_is_listed() -> None:
+    tools = [
+        {**LOOKUP, "async": False, "output_schema": {"type": "object"}},
+        {**LOOKUP, "name": "b", "output_schema": {}},
+    ]
+    assert parse(tools=tools).unused_fields == ("tools.output_schema",)
+
+
 def test_strict_tools_are_named_by_their_fields() -> None:
     namespace = {"type": "namespace", "name": "ns", "tools": [{**LOOKUP, "strict": True}]}
     assert parse(tools=[LOOKUP, namespace]).strict_tools == {"ns__lookup": "tools.1.tools.0.strict"}
@@ -287,6 +295,7 @@ def test_the_session_that_a_body_names() -> None:
         ({"tools": [LOOKUP, LOOKUP]}, "tools.1.name"),
         ({"tools": [{"type": "namespace", "name": "ns", "tools": [{"type": "web_search"}]}]}, "tools.0.tools.0.type"),
         ({"tools": [{**LOOKUP, "allowed_callers": ["programmatic"]}]}, "tools.0.allowed_callers"),
+        ({"tools": [{**LOOKUP, "async": True}]}, "tools.0.async"),
         ({"tools": [{**PATCH, "format": {"type": "json"}}]}, "tools.0.format.type"),
         ({"tools": [LOOKUP], "tool_choice": "any"}, "tool_choice"),
         ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
