@@ -88,6 +88,19 @@ async def test_a_reply_whose_end_nobody_took_is_given_again(restart, encode, str
             assert await response.read() != first, "it was delivered now"
 
 
+async def test_a_reply_that_the_client_went_on_from_is_not_given_again(restart, encode, monkeypatch) -> None:
+    """Though the mark of its delivery was lost: the same question, asked in a new conversation, is sampled anew."""
+    monkeypatch.setattr(JournalRecorder, "delivered", lambda *_: None)
+    answers = [Answer([[*encode(text), END]]) for text in ("one", "two", "three")]
+    async with restart(FakeEngine(answers[:2])) as server:
+        await open_session(server)
+        await ask(server, [user("a")])
+        await ask(server, [user("a"), said("one"), user("b")])
+    async with restart(FakeEngine(answers[2:])) as server:
+        reply, _ = await ask(server, [user("a")])
+        assert reply["content"][0]["text"] == "three"
+
+
 async def test_a_delivered_reply_is_not_given_again(restart, encode) -> None:
     body = {"messages": [user("a")]}
     async with restart(FakeEngine([Answer([[*encode("one"), END]])])) as server:
