@@ -6,6 +6,7 @@ demo          agents talk to a real model; their samples are exported and checke
 sessions      what a running server holds
 explain       how each turn of a session was recognised, and what its prompt is made of
 export        finish a session and write its samples
+journal       look at the journal of a server, check it, repair it
 verify        check the log probs of a session or of exported samples
 check-engine  whether a Triton is fit to be served from
 doctor        what this machine lacks, with the line that installs it
@@ -28,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from adapter.config import Config, ConfigError
+from adapter.journal_commands import journal
 from adapter.options import config_options
 from adapter.remote import call, is_loopback
 
@@ -51,6 +53,9 @@ def main() -> None:
 @click.version_option(package_name="rollserve")
 def cli() -> None:
     """Set-up of the group; the commands do the work."""
+
+
+cli.add_command(journal)
 
 
 @cli.command()

@@ -26,7 +26,7 @@ from adapter.storage.compaction import Compactor
 from adapter.storage.errors import StorageError
 from adapter.storage.frames import FileHeader
 from adapter.storage.journal import Journal
-from adapter.storage.layout import prepare, read_layout
+from adapter.storage.layout import Layout, prepare, read_layout
 from adapter.storage.recovery import Recovered, recover
 from adapter.types import Durability
 
@@ -38,7 +38,11 @@ PREDECESSOR_S = 15.0
 
 
 class FolderInUse(StorageError):
-    """Another process has the journal, or this slot of it."""
+    """Another process has the journal, or this slot of it: ``owner``."""
+
+    def __init__(self, folder: Path, pid: str) -> None:
+        self.owner = f"process {pid or 'unknown'}"
+        super().__init__(f"{folder} is in use by {self.owner}; give this server a folder of its own with --journal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,18 @@ def prepared(config: Config) -> Iterator[None]:
     with _claimed(folder, "claim"):
         prepare(folder, config.workers, Ownership(0, config.workers).owner, logger.info)
         _key(folder / "handles.key")
+        yield
+
+
+@contextmanager
+def claimed_whole(folder: Path, layout: Layout) -> Iterator[None]:
+    """A journal with all its slots, while no server uses it. Raises: StorageError."""
+    with ExitStack() as stack:
+        try:
+            for name in ("claim", *(f"claim-{slot:02d}" for slot in range(layout.workers))):
+                stack.enter_context(_claimed(folder, name))
+        except FolderInUse as error:
+            raise StorageError(f"{error.owner} uses {folder}; stop that server first") from error
         yield
 
 
@@ -134,10 +150,7 @@ def _claimed(folder: Path, name: str) -> Iterator[None]:
         os.write(claim, f"{os.getpid()}\n".encode())
         yield
     except BlockingIOError as error:
-        owner = os.read(claim, 32).decode().strip()
-        raise FolderInUse(
-            f"{folder} is in use by process {owner or 'unknown'}; give this server a folder of its own with --journal"
-        ) from error
+        raise FolderInUse(folder, os.read(claim, 32).decode().strip()) from error
     finally:
         os.close(claim)
 

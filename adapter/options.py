@@ -34,6 +34,12 @@ def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def server_config() -> Config:
+    """What a server started here, without any options, would run with. Raises: click.UsageError."""
+    file = os.environ.get("ROLLSERVE_CONFIG")
+    return _load({}, Path(file) if file else None)
+
+
 def _load(flags: dict[str, Any], file: Path | None) -> Config:
     try:
         return load_config(flags, os.environ, file)

@@ -67,6 +67,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.feed",
         "adapter.restoring",
         "adapter.journaling",
+        "adapter.journal_check",
         "adapter.sessions",
         "adapter.turn",
     ),
@@ -76,6 +77,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "adapter.cli",
         "adapter.options",
+        "adapter.journal_commands",
         "adapter.remote",
         "adapter.demo",
         "adapter.views",

@@ -102,6 +102,10 @@ class Catalog:
         if wire is not None:
             entry.wires[wire.number] = wire.size
 
+    def hold(self, sid: str) -> None:
+        """There is such a session, though perhaps no frame of it."""
+        self._sessions.setdefault(sid, _Entry())
+
     def delivered(self, sid: str, number: int) -> None:
         """Nobody will ask for this reply again."""
         entry = self._sessions.get(sid)

@@ -24,6 +24,7 @@ from adapter.storage.atomic import sync_folder, write_atomically
 from adapter.storage.errors import StorageError
 from adapter.storage.frames import FileHeader
 from adapter.storage.recovery import Recovered, recover
+from adapter.storage.repair import DAMAGED
 from adapter.storage.segments import SegmentName
 
 VERSION = 1
@@ -132,7 +133,12 @@ def _kept(found: Recovered) -> Iterator[tuple[str, bytes]]:
 
 
 def _remove_others(folder: Path, layout: Layout) -> None:
-    """Generations that do not count: of a division that was not finished, or of before the last one."""
+    """Generations that do not count: of a division that was not finished, or of before the last one.
+
+    Damaged files that a repair kept go along.
+    """
     for path in folder.iterdir():
         if path.is_dir() and path.name.isdecimal() and path != layout.segments(folder):
+            for kept in path.glob(f"*{DAMAGED}"):
+                kept.rename(layout.segments(folder) / f"{path.name}-{kept.name}")
             shutil.rmtree(path)

@@ -11,6 +11,7 @@ Every frame is read once and its checksum looked at; sessions are rebuilt from t
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ class Recovered:
     finished: dict[str, FinishedSession] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
     """Sessions that cannot be rebuilt, and why."""
+    kinds: Counter[int] = field(default_factory=Counter)
+    """Frames by kind, dead ones included."""
     torn: dict[Path, int] = field(default_factory=dict)
     """Files that end within a frame, and where it begins."""
     damages: list[Damage] = field(default_factory=list)
@@ -95,11 +98,16 @@ def take(found: Recovered, name: SegmentName, item: tuple[Extent, Frame] | Damag
         found.damages.append(item)
         found.reports.append(str(item))
         for sid, number in item.lost:
-            if number == found.counts.get(sid, 0):  # else the name is damaged too, and another's
+            # Another number: the name is damaged too, and another's. The lost frame of a finished session dropped it.
+            if number == found.counts.get(sid, 0) and sid not in found.finished:
                 found.damaged[sid] = str(item)
                 found.counts[sid] = number + 1
-    elif item[1].sid is not None:
-        _take_frame(found, name, item[0], item[1], item[1].sid)
+                found.catalog.hold(sid)
+        return
+    extent, frame = item
+    found.kinds[frame.kind] += 1
+    if frame.sid is not None:
+        _take_frame(found, name, extent, frame, frame.sid)
 
 
 def _take_frame(found: Recovered, name: SegmentName, extent: Extent, frame: Frame, sid: str) -> None:

@@ -49,6 +49,10 @@ class DamagedSegment(StorageError):
         self.reason = reason
 
 
+class SegmentGone(StorageError):
+    """A file was removed by a compaction after it was listed."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class SegmentName:
     """Which segments of which slot's journal a file is."""
@@ -103,13 +107,15 @@ class SegmentFile:
     """One file, mapped for reading. Frames' arrays are views of the map: they live as long as it does."""
 
     def __init__(self, path: Path) -> None:
-        """Raises: StorageError."""
+        """Raises: StorageError; SegmentGone."""
         self.path = path
         try:
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
                 self._data = memoryview(self._map)
+        except FileNotFoundError as error:
+            raise SegmentGone(f"{path} is no longer there") from error
         except OSError as error:
             raise StorageError(f"cannot read the journal {path}: {error.strerror or error}") from error
         self.torn_at: int | None = None
