@@ -41,6 +41,7 @@ from adapter.render.prompt import Renderer
 from adapter.sampled import Sampled
 from adapter.sampling import EffectiveSampling, effective_sampling
 from adapter.sessions import Session
+from adapter.trajectory import reason_of
 from adapter.types import (
     ChatRequest,
     Label,
@@ -181,6 +182,8 @@ class Turn:
         self.number = generate.turn
         self.ids = services.ids.for_turn(session.sid, generate.turn)
         """The source of the ids in this reply."""
+        self.reason = reason_of(prompt.plan, prompt.ids)
+        """How its history was recognised."""
         self.outcome: TurnOutcome | None = None
         self.warning = None if services.prompting.parsers.tool_format_known or not request.tools else NO_TOOL_FORMAT
         """What the client should know though its request is served."""

@@ -111,7 +111,7 @@ def debug_headers(turn: Turn) -> dict[str, str]:
     headers = {
         "x-rollserve-session": quote(turn.session.sid),
         "x-rollserve-turn": str(turn.number),
-        "x-rollserve-match": turn.prompt.plan.reason,
+        "x-rollserve-match": turn.reason,
     }
     if turn.sampling.overridden:
         headers["x-rollserve-pinned"] = ",".join(turn.sampling.overridden)
@@ -127,7 +127,7 @@ def log_turn(protocol: str, turn: Turn) -> None:
     assert outcome is not None
     event(
         logger, logging.INFO, "turn", sid=turn.session.sid, turn=turn.number, protocol=protocol,
-        match=str(turn.prompt.plan.reason), input_tokens=outcome.usage.input_tokens,
+        match=str(turn.reason), input_tokens=outcome.usage.input_tokens,
         cached_tokens=outcome.usage.cached_tokens, output_tokens=outcome.usage.output_tokens,
         finish_reason=str(outcome.reason), **({"warning": turn.warning} if turn.warning else {}),
     )  # fmt: skip

@@ -41,6 +41,7 @@ from adapter.trajectory.manager import TrajectoryManager
 from adapter.trajectory.node import Author, Node
 from adapter.trajectory.plan import OpenEnded, Plan, Recut
 from adapter.trajectory.reasons import Difference, Finding, Reason
+from adapter.trajectory.recording import reason_of
 from adapter.trajectory.rewards import REWARD_FIELDS, RewardSpec
 from adapter.trajectory.samples import Sample
 from adapter.trajectory.saved import SavedTurn
@@ -79,4 +80,5 @@ __all__ = [
     "TurnExplanation",
     "TurnRecord",
     "TurnRejected",
+    "reason_of",
 ]

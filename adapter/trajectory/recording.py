@@ -21,6 +21,7 @@ from adapter.trajectory.plan import Adoption, Interrupted, Plan
 from adapter.trajectory.reasons import Finding, Reason
 from adapter.trajectory.walk import Request
 from adapter.types import HistoryPolicy, Message, TurnRecord
+from engine.types import Ids
 
 
 def record(
@@ -40,6 +41,14 @@ def record(
     node = hang(mounted.above, mounted.node, reply)
     forest.turns += 1
     return node, mounted.node
+
+
+def reason_of(plan: Plan, prompt: Ids) -> Reason:
+    """The reason code of a turn that has this prompt, as far as the tree is the one that was matched."""
+    if plan.policy is HistoryPolicy.KEEP:
+        return plan.reason
+    base = plan.base
+    return _reason(plan, base, 0 if base is None else shared_prefix(base.ids(), prompt))[0]
 
 
 def set_aside(
