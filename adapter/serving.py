@@ -91,8 +91,13 @@ def _name_and_value(item: str) -> tuple[str, str]:
 def load_renderer(config: Config, tell: Tell) -> Renderer:
     """Tokenizer and chat template; first of all, since a mistake in these settings should not wait for an engine to start.
 
-    Raises: TokenizerError; UnknownParser; as ``tokenizer_dir``.
+    Raises: TokenizerError; UnknownParser; ConfigError, for settings that exclude one another; as ``tokenizer_dir``.
     """
+    embedded = config.engine_setting or config.engine_log or config.engine_model != Config().engine_model
+    if config.triton is not None and embedded:
+        raise ConfigError(
+            "engine_model, engine_setting and engine_log are for the embedded engine; leave them out with --triton"
+        )
     renderer = Renderer.load(tokenizer_dir(config, tell), config.chat_template, config.end_token)
     choose_parsers(renderer.template.source, config.tool_parser, config.reasoning_parser)
     for warning in renderer.warnings:
@@ -146,16 +151,12 @@ async def adapter_server(
 
 @asynccontextmanager
 async def configured_engine(config: Config, tell: Tell) -> AsyncIterator[str]:
-    """The gRPC address of the configured Triton, or of an embedded one that runs meanwhile. Raises: ConfigError, EngineError."""
+    """The gRPC address of the configured Triton, or of an embedded one that runs meanwhile. Raises: EngineError."""
     if config.triton is None:
         with tempfile.TemporaryDirectory(prefix="rollserve-") as run_dir:
             async with embedded_engine(config, tell, Path(run_dir)) as triton:
                 yield triton.grpc_address
         return
-    if config.engine_setting or config.engine_log or config.engine_model != Config().engine_model:
-        raise ConfigError(
-            "engine_model, engine_setting and engine_log are for the embedded engine; leave them out with --triton"
-        )
     yield config.triton
 
 

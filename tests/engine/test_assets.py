@@ -198,6 +198,8 @@ END_TOKENS = {
     "llama3_1": ("<|eot_id|>", 128009),
     "gemma3": ("<end_of_turn>", 106),
     "gptoss": ("<|return|>", 200002),
+    "llama3_2": ("<|eot_id|>", 128009),
+    "mistral_nemo": ("</s>", 2),
     "deepseek_v3": ("<｜end▁of▁sentence｜>", 1),
 }
 WITHOUT_TEMPLATE = {"gptoss"}
