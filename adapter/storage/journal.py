@@ -115,7 +115,6 @@ class Journal:
             except OSError as error:
                 self._wake(0, error)
                 raise JournalFailed(str(self._broken)) from error
-            self._wake(self.written, None)
         self._file, self._segment, self._size = self._begin(self._segment.last + 1)
         self.closed[left[0]] = left[1]
         self.closed_bytes += left[1]
