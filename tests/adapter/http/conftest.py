@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,7 @@ from adapter.config import Config
 from adapter.ids import ReplyIds
 from adapter.render.prompt import Renderer
 from tests.support.assets import tokenizer_dir
+from tests.support.crashing import Crash
 from tests.support.engine import FakeEngine
 from tests.support.server import TestServer, serving
 
@@ -38,3 +42,20 @@ def serve(qwen: Renderer) -> Serve:
             yield server
 
     return start
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[subprocess.Popen[str]]:
+    """Forks servers that die, see ``tests.support.dying_server``."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.dying_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(20) == 0
+
+
+@pytest.fixture
+def crash(nursery: subprocess.Popen[str], tmp_path: Path) -> Crash:
+    return Crash(nursery, tmp_path)

@@ -2,134 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.adapter.http.test_keep import END, user
-from tests.adapter.http.test_prefill import said
+from tests.adapter.http.test_keep import END
+from tests.support.crashing import Client, Conversation, Crash, text_of
 from tests.support.dying_server import POINTS
 from tests.support.engine import Answer, FakeEngine
-from tests.support.power import lose_page_cache
-from tests.support.processes import assert_gone
 
 TURN_POINTS = [point for point in POINTS if "of a turn" in point]
 FINISH_POINTS = [point for point in POINTS if "of a finish" in point]
 SEGMENT_POINTS = [point for point in POINTS if "segment" in point]
 COMPACTION_POINTS = [point for point in POINTS if "compaction" in point]
 SMALL = {"journal_segment_bytes": 4096}
-
-
-@dataclass
-class Conversation:
-    """What a client knows of one session. ``cut``: the reply to its last request did not come to its end."""
-
-    replies: list[str] = field(default_factory=list)
-    cut: bool = False
-    finish: Any = None
-    dropped: bool = False
-
-    def messages(self) -> list[dict[str, Any]]:
-        history = [user("turn 1")]
-        for number, text in enumerate(self.replies, start=2):
-            history += [said(text), user(f"turn {number}")]
-        return history
-
-
-@dataclass
-class Client:
-    """Talks until the server is gone."""
-
-    url: str
-    sessions: dict[str, Conversation] = field(default_factory=dict)
-
-    async def until_gone(self, talk: Callable[[aiohttp.ClientSession], Any]) -> None:
-        async with aiohttp.ClientSession(self.url) as http:
-            try:
-                await talk(http)
-            except aiohttp.ClientError:
-                return
-        raise AssertionError("the server lives")
-
-    async def open(self, http: aiohttp.ClientSession, sid: str) -> Conversation:
-        async with http.post("/v1/sessions", json={"sid": sid}) as response:
-            assert response.status == 201
-        self.sessions[sid] = Conversation()
-        return self.sessions[sid]
-
-    async def ask(self, http: aiohttp.ClientSession, sid: str) -> None:
-        known = self.sessions[sid]
-        known.cut, text = True, b""
-        body = {"messages": known.messages(), "stream": True, "model": "slime-actor"}
-        async with http.post(f"/s/{sid}/v1/messages", json=body) as response:
-            assert response.status == 200
-            async for line in response.content:
-                text += line
-        assert b"message_stop" in text
-        known.cut = False
-        known.replies.append(_text(text))
-
-    async def finish(self, http: aiohttp.ClientSession, sid: str) -> None:
-        async with http.post(f"/v1/sessions/{sid}/finish", json={"reward": 1.0}) as response:
-            self.sessions[sid].finish = await response.json()
-
-    async def drop(self, http: aiohttp.ClientSession, sid: str) -> None:
-        async with http.delete(f"/v1/sessions/{sid}"):
-            self.sessions[sid].dropped = True
-
-
-def _text(stream: bytes) -> str:
-    events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith(b"data: ")]
-    return "".join(event["delta"].get("text", "") for event in events if event["type"] == "content_block_delta")
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.dying_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(20) == 0
-
-
-@dataclass
-class Crash:
-    """Start a server, and see it end."""
-
-    nursery: subprocess.Popen[str]
-    journal: Path
-
-    async def start(self, point: str | None, **settings: Any) -> tuple[int, Client]:
-        assert self.nursery.stdin is not None and self.nursery.stdout is not None
-        order = {"journal": str(self.journal), "point": point, "settings": settings}
-        self.nursery.stdin.write(json.dumps(order) + "\n")
-        self.nursery.stdin.flush()
-        told = json.loads(await asyncio.to_thread(self.nursery.stdout.readline))
-        return told["pid"], Client(told["url"])
-
-    def end(self, pid: int, *, kill: bool = False, power: bool = True) -> None:
-        if kill:
-            os.kill(pid, signal.SIGKILL)
-        assert_gone([pid])
-        if power:
-            lose_page_cache(self.journal / "000001")
-
-
-@pytest.fixture
-def crash(nursery: subprocess.Popen[str], tmp_path: Path) -> Crash:
-    return Crash(nursery, tmp_path)
 
 
 @pytest.fixture
@@ -172,7 +61,7 @@ async def test_in_a_turn(crash: Crash, again, encode, point: str) -> None:
         await exported(server, "s", encode, known.replies)
         body = {"messages": known.messages(), "stream": True, "model": "slime-actor"}
         async with server.http.post("/s/s/v1/messages", json=body) as response:
-            text = _text(await response.read())
+            text = text_of(await response.read())
         # A turn that is there was not told: the client, who asks again, is given it and no other.
         assert text == ("reply 2" if count == 2 else "new")
         assert await turns(server, "s") == 2
@@ -251,7 +140,7 @@ async def test_in_rotation_and_compaction(crash: Crash, again, encode, point: st
 async def _as_known(
     server: Any, sid: str, known: Conversation, encode: Callable[[str], list[int]], maybe_over: bool
 ) -> None:
-    """``maybe_over``: its finish or drop may have been asked for, and not answered."""
+    """``maybe_over``: it may not be open yet, or its finish or drop was asked for and not answered."""
     async with server.http.get(f"/v1/sessions/{sid}") as response:
         status = response.status
     if known.dropped:
