@@ -14,6 +14,7 @@ SHELL := /bin/bash
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+AUDIT := $(VENV)/audit
 EXTRAS := embedded,demo,dev
 PYTHON ?=
 PIP_ARGS ?=
@@ -23,7 +24,7 @@ CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3)
 # Exit status 0 if the interpreter can make the environment: the version, and what Debian packs apart (venv).
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 
-.PHONY: help venv demo up test test-clients test-faults check format clean
+.PHONY: help venv demo up test test-clients test-faults check audit format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -47,11 +48,19 @@ test-clients: $(INSTALLED) ## Run the real agent CLIs against the server (1.6 GB
 test-faults: $(INSTALLED) ## Kill every part of a running system at random for three minutes, under load (FAULT_SECONDS, FAULT_SEED)
 	@$(BIN)/python -m pytest -m faults tests/faults $(ARGS)
 
-check: $(INSTALLED) ## Lint, format, types, direction of imports
+check: $(INSTALLED) ## Lint, format, types, direction of imports, versions that fit together
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/test_imports.py
+	@$(BIN)/python -m pip --disable-pip-version-check check
+
+# Not a part of `check`: there is no advisory database that could be asked offline (pypa/pip-audit#698).
+audit: $(INSTALLED) ## Known vulnerabilities of what is installed (asks PyPI, so it needs the network)
+	@test -x $(AUDIT)/bin/pip-audit || { $(BIN)/python -m venv $(AUDIT) \
+	  && $(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) 'pip-audit>=2.7,<3'; }
+	@$(AUDIT)/bin/pip-audit --skip-editable --progress-spinner off $(ARGS) \
+	  --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 format: $(INSTALLED) ## Put the code into the project's format
 	@$(BIN)/ruff check --fix-only .

@@ -7,8 +7,9 @@ from typing import Any
 
 from adapter.trajectory import SavedTurn
 
-TURN_BYTES = 6_000
-"""What a turn takes beside its ids and texts: nodes, records, hashes. Measured with tracemalloc (``loadtest/growth.py``)."""
+TURN_BYTES = 2_500
+"""What a turn takes beside its ids and texts: nodes, records, hashes. tracemalloc says 2.2 to 2.4 KB, for turns of some ten
+to some hundred tokens, ids and texts apart."""
 
 VALUE_BYTES = 120
 """What a value of a message takes beside its text: the object and its place."""
