@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass, field
 
 from adapter.protocols.common import function_tool
-from adapter.protocols.reading import Fields
+from adapter.protocols.reading import Fields, claim_name
 from adapter.types import Tool, ToolChoice, ToolChoiceMode
 
 _MODES = {
@@ -79,8 +79,9 @@ class MessagesTools:
 
 def read_tools(fields: Fields) -> MessagesTools:
     """Raises: BadRequest."""
-    tools = MessagesTools()
+    tools, taken = MessagesTools(), set[str]()
     for tool in fields.objects("tools"):
+        claim_name(tool, tool.name_text("name"), taken)
         (tools.deferred if tool.flag("defer_loading") else tools.head).append(tools.read(tool))
     return tools
 

@@ -28,7 +28,7 @@ from adapter.protocols.knobs import (
     refuse_knobs,
     unused_names,
 )
-from adapter.protocols.reading import Fields
+from adapter.protocols.reading import Fields, claim_name
 from adapter.types import ChatRequest, Message, Tool
 
 _REFUSED: Mapping[str, Collection[Any]] = {
@@ -67,7 +67,7 @@ def parse_console_request(body: Mapping[str, Any]) -> ChatRequest:
     unused = unused_names(fields, _HONOURED | _REFUSED.keys())
     return ChatRequest(
         messages=tuple(messages),
-        tools=tuple(_read_tool(tool) for tool in fields.objects("tools")),
+        tools=_read_tools(fields),
         model=fields.text_or_none("model"),
         max_tokens=max_tokens,
         sampling=sampling,
@@ -123,10 +123,16 @@ def _read_output(item: Fields) -> tuple[str, str]:
     return data.name_text("call_id"), data.text("output")
 
 
-def _read_tool(tool: Fields) -> Tool:
+def _read_tools(fields: Fields) -> tuple[Tool, ...]:
+    taken: set[str] = set()
+    return tuple(_read_tool(tool, taken) for tool in fields.objects("tools"))
+
+
+def _read_tool(tool: Fields, taken: set[str]) -> Tool:
     if tool.text_or_none("type") not in (None, "function"):
         raise tool.wrong("type", "must be function")
     function = tool.object("function")
+    claim_name(function, function.name_text("name"), taken)
     return function_tool(
         function.name_text("name"),
         function.text_or_none("description") or "",

@@ -11,6 +11,7 @@ from typing import Any
 from adapter.protocols.common import function_tool
 from adapter.protocols.gemini_fields import ProtoFields
 from adapter.protocols.gemini_schema import read_schema
+from adapter.protocols.reading import claim_name
 from adapter.types import Tool, ToolChoice, ToolChoiceMode
 
 _VALIDATED = "VALIDATED"
@@ -30,11 +31,14 @@ _DESCRIBED = ("response", "response_json_schema")
 def read_tools(fields: ProtoFields, unused: list[str]) -> tuple[Tool, ...]:
     """Raises: BadRequest."""
     tools: list[Tool] = []
+    taken: set[str] = set()
     for tool in fields.messages("tools"):
         for name in tool.values:
             if name != "function_declarations" and tool.has(name):
                 raise tool.wrong(name, "tools of the server are not supported; only function declarations are")
-        tools.extend(_read_declaration(one, unused) for one in tool.messages("function_declarations"))
+        for declaration in tool.messages("function_declarations"):
+            claim_name(declaration, declaration.name_text("name"), taken)
+            tools.append(_read_declaration(declaration, unused))
     return tuple(tools)
 
 

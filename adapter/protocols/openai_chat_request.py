@@ -33,7 +33,7 @@ from adapter.protocols.knobs import (
 )
 from adapter.protocols.normalise import Normaliser
 from adapter.protocols.openai_chat_choice import read_tool_choice
-from adapter.protocols.reading import Fields
+from adapter.protocols.reading import Fields, claim_name
 from adapter.protocols.template_options import TemplateOptions
 from adapter.types import ChatRequest, OutputFormat, Tool
 
@@ -73,7 +73,8 @@ def parse_chat_request(body: Mapping[str, Any], without: Collection[str] = ()) -
     options.set_effort(fields, "reasoning_effort")
     options.set_explicit(fields)
     strict: dict[str, str] = {}
-    tools = tuple(_read_tool(tool, strict) for tool in fields.objects("tools"))
+    taken: set[str] = set()
+    tools = tuple(_read_tool(tool, strict, taken) for tool in fields.objects("tools"))
     return ChatRequest(
         messages=tuple(history.messages),
         continues=history.continues,
@@ -207,12 +208,13 @@ def _part_text(part: Fields) -> str:
     return part.text(kind)
 
 
-def _read_tool(tool: Fields, strict: dict[str, str]) -> Tool:
-    """``strict`` gets the name of a tool whose calls have to follow its schema, and the field that says so."""
+def _read_tool(tool: Fields, strict: dict[str, str], taken: set[str]) -> Tool:
+    """``strict`` gets the name of a tool whose calls have to follow its schema, and the field that says so, ``taken`` all names."""
     kind = tool.text("type")
     if kind != "function":
         raise tool.wrong("type", f"{kind[:64]!r} tools are not supported; only function is")
     function = tool.object("function")
+    claim_name(function, function.name_text("name"), taken)
     if function.flag("strict"):
         strict[function.name_text("name")] = function.at("strict")
     parameters = function.json_object_or_none("parameters")

@@ -184,6 +184,13 @@ class Fields:
         return self.wrong(name, f"must be {wanted}, not {_kind(value)}")
 
 
+def claim_name(tool: Fields, name: str, taken: set[str]) -> None:
+    """From now on ``name`` is ``taken``. Raises: BadRequest, if it was already: a call could be of either tool."""
+    if name in taken:
+        raise tool.wrong("name", f"the model would see two tools named {name[:64]!r}")
+    taken.add(name)
+
+
 def deeper_than(levels: int, value: Any) -> bool:
     """Whether a JSON value nests more than ``levels`` arrays and objects."""
     if isinstance(value, dict):

@@ -117,6 +117,7 @@ async def test_a_whole_reply(serve, encode) -> None:
         (said("x", n=2), "n"),
         (said("x", temperature=9), "temperature"),
         (said("x", session_id=5), "session_id"),
+        (said("x", tools=[{"function": {"name": "f"}}] * 2), "tools.1.function.name"),
         (said("x", session_id=None, user_id=[]), "user_id"),
         (said("x", reconnect="yes"), "reconnect"),
         ({"reconnect": True, "session_id": 5}, "session_id"),

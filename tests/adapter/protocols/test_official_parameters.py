@@ -312,6 +312,21 @@ def test_what_is_there_in_any_case_is_not_listed(protocol: str, name: str, value
 
 
 @pytest.mark.parametrize(
+    ("protocol", "field"),
+    [
+        ("anthropic", "tools.1.name"),
+        ("openai_chat", "tools.1.function.name"),
+        ("openai_responses", "tools.1.name"),
+        ("gemini", "tools.1.functionDeclarations.0.name"),
+    ],
+)
+def test_two_tools_of_one_name_are_refused(protocol: str, field: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parsed(protocol, {"tools": [*PLAIN[protocol]["tools"], *PLAIN[protocol]["tools"]]})
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
     ("protocol", "name"), [(protocol, name) for protocol, name, _ in with_fate(*Fate) if name not in PLAIN[protocol]]
 )
 def test_a_parameter_that_is_null_is_absent(protocol: str, name: str) -> None:
