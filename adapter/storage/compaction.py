@@ -37,6 +37,9 @@ logger = logging.getLogger("rollserve.journal")
 LEAST_DEAD_PART = 0.5
 """Of a segment's full size: to free less is not worth reading all that lives."""
 
+MANY_FILES = 32
+"""Each start begins a file. So many that are no more than one together are put together, whatever is in them."""
+
 SESSIONS_AT_ONCE = 64
 """Whose frames are copied, or moved in the catalog, in one step: tens of microseconds on the loop."""
 
@@ -46,7 +49,7 @@ Item = TypeVar("Item")
 class Compactor:
     """Compacts one slot's journal in the background, whenever its closed segments hold more that is dead than that is live.
 
-    So for each byte that is freed at most one is copied. All methods run on the event loop.
+    So for each byte that is freed at most one is copied. Many small files are put together too. All methods run on the event loop.
     """
 
     def __init__(self, journal: Journal, catalog: Catalog, blocked: str | None = None) -> None:
@@ -67,10 +70,13 @@ class Compactor:
         """After a failure not before the next segment."""
         if self.blocked is not None or self._stopping or self._failed_at == self._journal.segment:
             return False
+        closed = self._journal.closed
+        if len(closed) >= MANY_FILES and self._journal.closed_bytes <= self._journal.segment_bytes:
+            return True
         # Some of what lives is in the open segment, so this may say no where yes would be right.
         live = self._catalog.live_bytes
         dead = self._journal.closed_bytes - live
-        return dead > live and dead >= LEAST_DEAD_PART * self._journal.segment_bytes and len(self._journal.closed) > 1
+        return dead > live and dead >= LEAST_DEAD_PART * self._journal.segment_bytes and len(closed) > 1
 
     async def close(self) -> None:
         """Stop what runs; then the old files stay."""
@@ -121,7 +127,7 @@ class Compactor:
         for some in _some(copied):
             for each in some:
                 places = array("Q", [self._catalog.place(merged, offset) for offset in each.offsets])
-                self._catalog.moved(Move(each.portion.sid, each.portion.places, places, each.saved))
+                self._catalog.moved(Move(each.sid, each.places, places, each.saved))
             await asyncio.sleep(0)
 
 

@@ -26,9 +26,10 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Where a session's frames lie in the new file, by offset. They take ``saved`` bytes less than was counted for them."""
+    """Where a session's frames, those at ``places``, lie in the new file. They take ``saved`` bytes less than was counted."""
 
-    portion: Portion
+    sid: str
+    places: array[int]
     offsets: array[int]
     saved: int
 
@@ -59,7 +60,7 @@ class MergedSegment:
             saved += counted - len(data)
         if self._size - self._synced >= SYNC_EVERY_BYTES:
             self._sync()
-        return Copied(portion, offsets, saved)
+        return Copied(portion.sid, portion.places, offsets, saved)
 
     def put(self) -> int:
         """Complete; gives the size in bytes. Raises: OSError."""

@@ -11,19 +11,18 @@ import contextlib
 import json
 import os
 import signal
-import struct
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
 
+from tests.support.power import lose_page_cache
+
 COMMAND = Path(sys.executable).with_name("rollserve")
 WORKERS = 2
 START_S = 120.0
 """Until the whole system serves; seconds on a quiet machine."""
-
-_MARK = struct.Struct("<QQ")
 
 
 @dataclass
@@ -125,13 +124,7 @@ class System:
     def _lose_page_cache(self, slot: int) -> None:
         """Cut the slot's newest segments back to what its last sync covered."""
         for mark in self.journal.glob(f"*/{slot:02d}.synced"):
-            number, offset = _MARK.unpack(mark.read_bytes())
-            for path in mark.parent.glob(f"{slot:02d}-*.journal"):
-                first = int(path.name.split("-")[1].split(".")[0])
-                keep = 0 if first > number else offset if first == number else path.stat().st_size
-                if path.stat().st_size > keep:
-                    self.cut_bytes += path.stat().st_size - keep
-                    os.truncate(path, keep)
+            self.cut_bytes += lose_page_cache(mark.parent, slot)
 
     async def _read_log(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None

@@ -218,6 +218,21 @@ async def test_it_does_not_begin_while_most_lives(tmp_path: Path) -> None:
         assert len(record.journal.closed) > 4
 
 
+async def test_the_files_of_many_starts_become_one(tmp_path: Path) -> None:
+    for number in range(1, compaction.MANY_FILES + 1):
+        async with recording(tmp_path, 1 << 20) as record:
+            if number % 2:
+                turn(record, "s", number, delivered=False)
+    before = held(recover(tmp_path, 0))
+    async with recording(tmp_path, 1 << 20) as record:
+        assert record.compactor is not None
+        record.compactor.consider()
+        await until(lambda: len(record.journal.closed) == 1)
+        await record.compactor.close()
+    assert len(segments(tmp_path)) == 2
+    assert held(recover(tmp_path, 0)) == before
+
+
 async def test_over_damage_nothing_is_compacted(tmp_path: Path) -> None:
     async with recording(tmp_path) as record:
         compactor = quiet(record)
