@@ -11,10 +11,11 @@ from click.testing import CliRunner, Result
 
 from adapter.cli import cli
 from adapter.ownership import Ownership
+from adapter.storage import recovery
 from adapter.storage.frames import Extent
 from adapter.storage.layout import prepare
 from adapter.storage.salvage import scan
-from adapter.storage.segments import SegmentFile, segments
+from adapter.storage.segments import SegmentFile, SegmentName, segments
 from adapter.trajectory import SavedTurn, saved
 from tests.adapter.http.test_keep import END, ask, finish, open_session, user
 from tests.adapter.http.test_prefill import said
@@ -77,6 +78,18 @@ async def test_a_sound_journal_beside_its_server(filled, tmp_path: Path) -> None
         assert "frames: open 4, turn 4, delivered 4, finish 1, drop 1" in result.output
         assert "sessions: 2 live, 1 finished" in result.output
         assert result.output.endswith("sound\n")
+
+
+async def test_check_reads_anew_when_a_compaction_took_a_file_away(filled, tmp_path: Path, monkeypatch) -> None:
+    folder = await filled()
+    (name,) = segments(folder)
+    listings = iter([[name, SegmentName(0, name.last + 1, name.last + 1)]])
+    monkeypatch.setattr(recovery, "segments", lambda where: next(listings, [name]))
+    assert run("check", tmp_path).exit_code == 0
+    monkeypatch.setattr(recovery, "segments", lambda where: [SegmentName(0, 9, 9)])
+    result = run("check", tmp_path)
+    assert result.exit_code == 1
+    assert "is no longer there" in result.output
 
 
 async def test_check_changes_nothing_and_shows_a_torn_tail(filled, tmp_path: Path) -> None:
