@@ -241,6 +241,25 @@ async def test_a_damaged_session_costs_itself_only(restart, encode, tmp_path) ->
             assert response.status == 204
 
 
+async def test_a_session_of_which_nothing_can_be_read_is_not_opened_anew(restart, tmp_path) -> None:
+    async with restart(FakeEngine()) as server:
+        await open_session(server, "lost")
+    path = tmp_path / "000001" / str(segments(tmp_path / "000001")[0])
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    async with restart(FakeEngine()) as server:
+        for _ in range(2):
+            async with server.http.post("/v1/sessions", json={"sid": "lost"}) as response:
+                assert response.status == 500
+        async with server.http.get("/v1/sessions") as response:
+            assert response.status == 200
+        async with server.http.delete("/v1/sessions/lost") as response:
+            assert response.status == 204
+        await open_session(server, "lost")
+    async with restart(FakeEngine()) as server:
+        async with server.http.get("/v1/sessions/lost") as response:
+            assert response.status == 200
+
+
 async def test_two_servers_do_not_share_a_journal(restart) -> None:
     async with restart(FakeEngine()):
         with pytest.raises(Exception, match="in use by process"):
