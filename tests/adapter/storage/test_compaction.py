@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,9 +17,8 @@ from adapter.storage import compaction, merging
 from adapter.storage.compaction import Compactor
 from adapter.storage.frames import FileHeader, FrameKind
 from adapter.storage.journal import Durability, Journal
-from adapter.storage.merging import MergedSegment
 from adapter.storage.recovery import Recovered, read, recover
-from adapter.storage.segments import SegmentName, segments
+from adapter.storage.segments import segments
 from adapter.trajectory import SavedTurn
 from tests.support.wait import until
 
@@ -282,70 +281,3 @@ async def test_stopping_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest
         compactor.consider()
         await compactor.close()
         assert files(tmp_path) == before
-
-
-class Crash(BaseException):
-    """The process is gone: nothing behind it runs, no file is cleaned up."""
-
-
-def _crash(*_: object) -> None:
-    raise Crash
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "after"),
-    [
-        pytest.param(MergedSegment, "add", False, id="before anything is copied"),
-        pytest.param(MergedSegment, "add", True, id="while it is copied"),
-        pytest.param(MergedSegment, "_sync", False, id="before the copy is synced"),
-        pytest.param(MergedSegment, "_sync", True, id="before it is renamed"),
-        pytest.param(MergedSegment, "put", True, id="before the catalog knows"),
-        pytest.param(compaction, "_delete", False, id="before anything is deleted"),
-        pytest.param(compaction, "_delete", True, id="behind it all"),
-    ],
-)
-async def test_a_crash_anywhere_leaves_the_journal_readable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, after: bool
-) -> None:
-    async with recording(tmp_path) as record:
-        compactor = quiet(record)
-        play(record)
-        before = held(recover(tmp_path, 0))
-        monkeypatch.setattr(owner, name, _then_crash(getattr(owner, name)) if after else _crash)
-        monkeypatch.setattr(MergedSegment, "close", lambda self: self._file.close())
-        with pytest.raises(Crash):
-            await compactor.run()
-    monkeypatch.undo()
-    assert held(read(tmp_path, 0)) == before
-    assert held(recover(tmp_path, 0)) == before
-    names = [SegmentName.parse(name) for name in files(tmp_path)]
-    assert names == segments(tmp_path), "nothing is left over"
-    async with recording(tmp_path) as record:
-        compactor = quiet(record)
-        turn(record, "s0", 77)
-        await compactor.run()
-        assert recover(tmp_path, 0).counts["s0"] == before["counts"]["s0"] + 2
-
-
-def _then_crash(real: Callable[..., object]) -> Callable[..., None]:
-    def act(*arguments: object) -> None:
-        real(*arguments)
-        raise Crash
-
-    return act
-
-
-async def test_half_of_the_covered_files_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(folder: Path, names: frozenset[SegmentName]) -> None:
-        for name in sorted(names)[: len(names) // 2]:
-            (folder / str(name)).unlink()
-        raise Crash
-
-    async with recording(tmp_path) as record:
-        compactor = quiet(record)
-        play(record)
-        before = held(recover(tmp_path, 0))
-        monkeypatch.setattr(compaction, "_delete", half)
-        with pytest.raises(Crash):
-            await compactor.run()
-    assert held(recover(tmp_path, 0)) == before
