@@ -116,7 +116,8 @@ class Forwarding:
     async def _passed_on(self, request: web.Request, slot: int) -> web.StreamResponse:
         """Raises: Unavailable, if the owner cannot be reached."""
         assert self._http is not None
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
+        own = _HOP_BY_HOP | {FORWARDED}
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in own}
         headers[FORWARDED] = self.secret
         url = self.urls[slot] + str(request.rel_url)
         try:

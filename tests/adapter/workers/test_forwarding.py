@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from adapter.config import Config
 from adapter.http.server import Address
@@ -173,6 +174,22 @@ async def test_a_client_cannot_pass_for_a_worker(qwen) -> None:
         await two.other.http.post("/v1/sessions", json={"sid": THEIRS})
         async with two.asked.http.get("/v1/sessions", headers={FORWARDED: "1"}) as response:
             assert [session["sid"] for session in (await response.json())["sessions"]] == [THEIRS]
+
+
+async def test_what_a_client_wrote_in_its_place_is_not_passed_on(qwen, encode, monkeypatch) -> None:
+    seen, judge = [], Forwarding._is_of_a_peer
+
+    def look(self: Forwarding, request: web.Request) -> bool:
+        seen.append(request.headers.getall(FORWARDED))
+        return judge(self, request)
+
+    async with pair(qwen, Answer([[*encode("hello"), END]])) as two:
+        await two.other.http.post("/v1/sessions", json={"sid": THEIRS})
+        headers = {FORWARDED.title(): "1"}
+        monkeypatch.setattr(Forwarding, "_is_of_a_peer", look)
+        async with two.asked.http.post(f"/s/{THEIRS}/v1/messages", json=body(), headers=headers) as response:
+            assert response.status == 200
+        assert seen == [["1"], [SECRET]]
 
 
 async def test_the_owner_judges_access_keys(qwen, encode) -> None:
