@@ -118,6 +118,12 @@ class ReplyBook:
         reply.recovered(record.wire, dict(record.headers))
         return reply
 
+    def gone_on_from(self, turn: int) -> None:
+        """A request goes on from the reply of this turn: its client has it, though the mark of the delivery may be lost."""
+        for reply in self._undelivered:
+            if reply.undelivered and reply.headers.get("x-rollserve-turn") == str(turn):
+                reply.body = reply.digest = None
+
     def counted(self, number: int) -> None:
         """Replies up to this number were given in an earlier process."""
         self._count = max(self._count, number)

@@ -272,6 +272,9 @@ class Turn:
             save=lambda saved: session.record(saved, reply),
         )
         self.outcome = outcome
+        base = self.prompt.plan.base
+        if base is not None and base.number is not None:
+            session.replies.gone_on_from(base.number)
 
     def _keep_interrupted(self) -> None:
         """A client may replay what it was given of a cut reply; then that part becomes its turn."""

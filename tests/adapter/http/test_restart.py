@@ -101,6 +101,20 @@ async def test_a_reply_that_the_client_went_on_from_is_not_given_again(restart, 
         assert reply["content"][0]["text"] == "three"
 
 
+async def test_a_reply_that_the_client_goes_on_from_after_the_restart_is_not_given_again(
+    restart, encode, monkeypatch
+) -> None:
+    monkeypatch.setattr(JournalRecorder, "delivered", lambda *_: None)
+    answers = [Answer([[*encode(text), END]]) for text in ("one", "two", "three")]
+    async with restart(FakeEngine(answers[:1])) as server:
+        await open_session(server)
+        await ask(server, [user("a")])
+    async with restart(FakeEngine(answers[1:])) as server:
+        await ask(server, [user("a"), said("one"), user("b")])
+        reply, _ = await ask(server, [user("a")])
+        assert reply["content"][0]["text"] == "three"
+
+
 async def test_a_delivered_reply_is_not_given_again(restart, encode) -> None:
     body = {"messages": [user("a")]}
     async with restart(FakeEngine([Answer([[*encode("one"), END]])])) as server:
