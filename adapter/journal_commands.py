@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from adapter.jsontext import dump_exact
+from adapter.jsontext import dump_json
 
 DIRECTORY = click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path, file_okay=False))
 KINDS = ("open", "turn", "interrupted", "delivered", "finish", "drop", "reply")
@@ -88,7 +88,7 @@ def cat(folder: Path, sid: str | None, kinds: tuple[str, ...], ids: bool) -> Non
             click.echo(item, err=True)
         elif (sid is None or item["sid"] == sid) and (not kinds or item["kind"] in kinds):
             arrays = {name: _shown(array) if ids else int(array.size) for name, array in item["arrays"].items()}
-            sys.stdout.buffer.write(dump_exact({**item, "arrays": arrays}) + b"\n")
+            sys.stdout.buffer.write(dump_json({**item, "arrays": arrays}) + b"\n")
     sys.stdout.buffer.flush()
     sys.exit(1 if damaged else 0)
 

@@ -29,7 +29,7 @@ def json_text(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def dump_exact(value: Any) -> bytes:
+def dump_json(value: Any) -> bytes:
     """Compact JSON that ``load_exact`` reads as the same value, also where orjson gives up: huge integers, lone surrogates."""
     try:
         return orjson.dumps(value)
@@ -38,7 +38,7 @@ def dump_exact(value: Any) -> bytes:
 
 
 def load_exact(data: bytes) -> Any:
-    """What ``dump_exact`` wrote. Raises: ValueError."""
+    """What ``dump_json`` wrote. Raises: ValueError."""
     if _LONG_INTEGER_BYTES.search(data):
         return json.loads(data)
     try:

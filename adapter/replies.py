@@ -22,7 +22,7 @@ import orjson
 import xxhash
 
 from adapter.errors import Gone, KeyReused, NotFound
-from adapter.jsontext import dump_exact
+from adapter.jsontext import dump_json
 from adapter.recorder import ReplyRecord
 from adapter.reply import LiveReply, ReplyState
 
@@ -230,7 +230,7 @@ def digest(body: Mapping[str, Any]) -> str:
     rest = {name: value for name, value in body.items() if name not in lists}
     seen = xxhash.xxh3_128(_sorted_json(rest))
     for name in sorted(lists):
-        seen.update(dump_exact([name, lists[name]]))
+        seen.update(dump_json([name, lists[name]]))
     return seen.hexdigest()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from adapter.errors import AdapterError, BadRequest, PreviousResponseNotFound
-from adapter.protocols.common import dump_json
+from adapter.jsontext import dump_json
 from adapter.reply import LiveReply, ReplyState
 
 MAX_RESPONSES = 64

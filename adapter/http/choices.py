@@ -15,9 +15,9 @@ from contextlib import aclosing
 from typing import Any
 
 from adapter.http.making import ReplyMaker, debug_headers, log_turn
+from adapter.jsontext import dump_json
 from adapter.parsing import token_bytes
 from adapter.protocols.base import Choice, ChoiceStream, ManyChoices
-from adapter.protocols.common import dump_json
 from adapter.reply import LiveReply
 from adapter.turn import Turn, TurnOutcome, prepare_turn
 from adapter.types import TokenLogProb, Usage

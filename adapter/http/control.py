@@ -8,7 +8,7 @@ from aiohttp import web
 
 from adapter.http.bodies import read_json_object
 from adapter.http.state import STATE
-from adapter.protocols.common import dump_json
+from adapter.jsontext import dump_json
 from adapter.session_bodies import FinishRequest, SessionSettings, requested_sid
 from adapter.sessions import Session
 from adapter.trajectory import Export

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from adapter.errors import Interrupted
 from adapter.http.state import STATE
-from adapter.protocols.common import dump_json
+from adapter.jsontext import dump_json
 from adapter.sessions import Session
 from adapter.trajectory.mainline import main_line
 from adapter.types import Message

@@ -20,7 +20,7 @@ from adapter.errors import AdapterError, BadRequest, Gone
 from adapter.http.failures import control_error
 from adapter.http.state import STATE
 from adapter.http.stream import WRITE_BYTES, Connection
-from adapter.protocols.common import dump_json
+from adapter.jsontext import dump_json
 from adapter.protocols.seed_events import COMMENT, failed_response
 
 

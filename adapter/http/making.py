@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from adapter.errors import AdapterError
 from adapter.http.failures import ServerFault
+from adapter.jsontext import dump_json
 from adapter.logs import event
 from adapter.protocols.base import WireProtocol
-from adapter.protocols.common import dump_json
 from adapter.recorder import ReplyRecord
 from adapter.replies import record_of
 from adapter.reply import LiveReply

@@ -17,8 +17,8 @@ import orjson
 
 from adapter.errors import AdapterError
 from adapter.ids import IdSource
+from adapter.jsontext import dump_json
 from adapter.protocols import anthropic_reply
-from adapter.protocols.common import dump_json
 from adapter.types import (
     ParsedModelOutput,
     ReasoningDelta,

@@ -7,11 +7,8 @@ replayed reply therefore equals its ``manager_message`` (dict equality), whateve
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
-
-import orjson
 
 from adapter.errors import AdapterError
 from adapter.types import Message, ParsedModelOutput, Tool
@@ -63,11 +60,3 @@ def error_message(error: AdapterError) -> str:
     if error.field is None or message.startswith(error.field):
         return message
     return f"{error.field}: {message}"
-
-
-def dump_json(value: Any) -> bytes:
-    """Compact JSON of any value that a model wrote, also where orjson gives up: huge integers, lone surrogates, deep nesting."""
-    try:
-        return orjson.dumps(value)
-    except TypeError:
-        return json.dumps(value, separators=(",", ":")).encode()

@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 from adapter.errors import BadRequest
-from adapter.protocols.common import assistant_message, dump_json, join_parts, tool_call
+from adapter.jsontext import dump_json
+from adapter.protocols.common import assistant_message, join_parts, tool_call
 from adapter.protocols.gemini_fields import ProtoFields
 from adapter.protocols.history import History
 from adapter.protocols.normalise import Normaliser

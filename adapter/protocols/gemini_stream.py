@@ -18,8 +18,8 @@ import orjson
 
 from adapter.errors import AdapterError
 from adapter.ids import IdSource
+from adapter.jsontext import dump_json
 from adapter.protocols import gemini_reply
-from adapter.protocols.common import dump_json
 from adapter.protocols.gemini_reply import ThoughtDisplay
 from adapter.types import (
     ParsedModelOutput,

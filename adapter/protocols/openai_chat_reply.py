@@ -7,8 +7,9 @@ from typing import Any
 
 from adapter.errors import AdapterError, PromptTooLong
 from adapter.ids import IdSource
+from adapter.jsontext import dump_json
 from adapter.protocols.base import Choice
-from adapter.protocols.common import dump_json, error_message
+from adapter.protocols.common import error_message
 from adapter.types import ParsedModelOutput, TokenLogProb, Usage
 
 _ERRORS: Mapping[int, tuple[str, str | None]] = {

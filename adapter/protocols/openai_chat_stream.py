@@ -16,8 +16,9 @@ import orjson
 
 from adapter.errors import AdapterError
 from adapter.ids import IdSource
+from adapter.jsontext import dump_json
 from adapter.protocols import openai_chat_reply
-from adapter.protocols.common import dump_json, neutral_finish_reason
+from adapter.protocols.common import neutral_finish_reason
 from adapter.types import (
     ParsedModelOutput,
     ReasoningDelta,

@@ -11,8 +11,9 @@ from typing import Any
 
 from adapter.errors import AdapterError, Gone, PreviousResponseNotFound, PromptTooLong, TooManyRequests
 from adapter.ids import IdSource
+from adapter.jsontext import dump_json
 from adapter.protocols import openai_chat_reply
-from adapter.protocols.common import dump_json, neutral_finish_reason
+from adapter.protocols.common import neutral_finish_reason
 from adapter.protocols.openai_responses_request import ResponsesContext
 from adapter.protocols.openai_responses_tools import CUSTOM_MEMBER, WireTool
 from adapter.types import ParsedModelOutput, ToolUse, Usage

@@ -23,8 +23,8 @@ import orjson
 
 from adapter.errors import AdapterError
 from adapter.ids import IdSource
+from adapter.jsontext import dump_json
 from adapter.protocols import openai_responses_reply as replies
-from adapter.protocols.common import dump_json
 from adapter.protocols.openai_responses_custom import CustomInput
 from adapter.protocols.openai_responses_reply import Item
 from adapter.protocols.openai_responses_request import ResponsesContext

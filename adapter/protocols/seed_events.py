@@ -25,7 +25,8 @@ from typing import Any
 import orjson
 
 from adapter.errors import AdapterError
-from adapter.protocols.common import dump_json, error_message
+from adapter.jsontext import dump_json
+from adapter.protocols.common import error_message
 from adapter.types import ReasoningDelta, ReplyEvent, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 
 COMMENT = b": keepalive\n\n"

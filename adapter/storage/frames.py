@@ -24,7 +24,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from adapter.jsontext import dump_exact, load_exact
+from adapter.jsontext import dump_json, load_exact
 
 MAGIC = b"ROLLJRNL"
 VERSION = 1
@@ -111,7 +111,7 @@ class Frame:
 
     def encode(self) -> bytes:
         listed = [[name, array.dtype.str[1:], int(array.size)] for name, array in self.arrays.items()]
-        header = dump_exact({**self.header, "arrays": listed} if listed else self.header)
+        header = dump_json({**self.header, "arrays": listed} if listed else self.header)
         raw = [np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data for array in self.arrays.values()]
         checked = b"".join([_LENGTH.pack(len(header)), header, *raw])
         length = _CHECK.size + len(checked)
