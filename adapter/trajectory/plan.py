@@ -186,6 +186,16 @@ class Plan:
         """The client's own beginning of the reply, if the prompt is to end with one."""
         return self.messages[-1] if self.continues and self.goes_on is None else None
 
+    @property
+    def known_tokens(self) -> int:
+        """How many ``known_ids`` are, without putting them together: that costs the whole history."""
+        previous = self.previous
+        if previous is None:
+            return 0
+        if self.splice is None:
+            return previous.length
+        return self.base_len + self.splice.last.length - self.splice.start
+
     def known_ids(self) -> Ids:
         """The ids between opening and suffix: int32, a new array."""
         previous = self.previous

@@ -58,7 +58,7 @@ def set_aside(
     base = None if plan.splice is not None else plan.base
     if plan.adoption is not None:
         base = adopt(forest, plan.adoption).turn
-    spans_from = 0 if plan.whole else opening_tokens + int(plan.known_ids().size)
+    spans_from = 0 if plan.whole else opening_tokens + plan.known_tokens
     kept = Generation.record(replace(turn, finish_reason=INTERRUPTED), base, 0, number=number, spans_from=spans_from)
     forest.interrupted.append(Interrupted(_sharing_messages(plan), kept, message, opening_tokens, spans_from))
     forest.dropped[DropReason.INTERRUPTED] += int(kept.output.size)
@@ -135,7 +135,7 @@ def _generation(plan: Plan, turn: TurnRecord, mounted: Mounted, turn_index: int,
 
 def _reused(plan: Plan, shared: int) -> int:
     """Prompt tokens that were not rendered for this turn."""
-    return shared if plan.splice is None else int(plan.known_ids().size)
+    return shared if plan.splice is None else plan.known_tokens
 
 
 def _news(plan: Plan) -> tuple[Finding, ...]:

@@ -64,7 +64,7 @@ def save_turn(forest: Forest, plan: Plan, turn: TurnRecord, message: Message | N
 
 def _new_ids(forest: Forest, plan: Plan, prompt: Ids, opening_tokens: int) -> tuple[Generation | None, int, Ids]:
     if not plan.whole:
-        behind = opening_tokens + int(plan.known_ids().size)
+        behind = opening_tokens + plan.known_tokens
         return None, 0, np.concatenate([prompt[:opening_tokens], prompt[behind:]])
     base, root = plan.base, forest.find(plan.head)
     if base is not None and base.origin is None:

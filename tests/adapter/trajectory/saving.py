@@ -17,6 +17,7 @@ class SavingTrajectory(Trajectory):
         self.journal: list[bytes] = []
 
     def commit(self, plan: Plan, turn: TurnRecord, message: Message | None, *more: Any, **told: Any) -> Generation:
+        assert plan.known_tokens == plan.known_ids().size
         return super().commit(plan, turn, message, *more, save=lambda saved: self._keep(FrameKind.TURN, saved), **told)
 
     def record_interrupted(self, plan: Plan, turn: TurnRecord, message: Message, **told: Any) -> None:
