@@ -78,8 +78,8 @@ def _opencode(protocol: str, package: str) -> Cli:
         files={".config/opencode/opencode.json": json.dumps(config)},
         tools=_OPENCODE_TOOLS,
         session_name="ses_.*",
-        # It may keep the attempt that broke off, with a call without arguments, before the one that did not.
-        branches={"cut-call": 2, "overflow": 2},
+        # It may keep the attempt that broke off, a text or a call without arguments, before the one that did not.
+        branches={"cut-call": 2, "cut-text": 2, "overflow": 2},
     )
 
 
