@@ -19,6 +19,8 @@ A REPLY:
     log_probs      one number for each id (and for the end id); any number, NaN and Infinity included. Left out: made up,
                    see ``noise``
     finish_reason  what is reported when the reply runs out; "stop" if left out
+    time_per_output_token_ms
+                   between two tokens of this reply, in place of the timing's
     fault          {"kind": ..., "after": n, ...}: what goes wrong once n tokens (0 if left out) have come
 
 A reply is cut where a model would end it: at an end id, a stop word or the token limit. A reply that runs out before
@@ -88,6 +90,8 @@ class Reply:
     end: bool
     log_probs: tuple[float, ...] | None
     finish_reason: FinishReason
+    time_per_output_token_ms: float | None
+    """None: as the script's timing says."""
     fault: Fault | None
 
 
@@ -172,6 +176,7 @@ def _reply(fields: Fields, encode: Encode) -> Reply:
         end=end,
         log_probs=log_probs,
         finish_reason=FinishReason(fields.choice("finish_reason", FinishReason, FinishReason.STOP)),
+        time_per_output_token_ms=fields.number("time_per_output_token_ms", None, minimum=0),
         fault=_fault(fault, count) if (fault := fields.object("fault")) is not None else None,
     )
     fields.finish()

@@ -151,7 +151,8 @@ class Simulator:
         """Seconds to the next token."""
         seed = stream.generation.request.sampling.seed
         factor = jitter_factor(self._timing.jitter, seed, stream.position)
-        return self._timing.time_per_output_token_ms / 1000 * factor
+        own = stream.reply.time_per_output_token_ms
+        return (self._timing.time_per_output_token_ms if own is None else own) / 1000 * factor
 
     def _schedule_flush(self, stream: Stream) -> None:
         due = stream.generation.flush_at

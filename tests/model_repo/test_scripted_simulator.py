@@ -140,6 +140,14 @@ def test_prefill_and_token_times() -> None:
     assert sender.times == [0.3, 0.35, 0.4]  # a prompt of three
 
 
+def test_a_replys_own_token_time_counts_in_place_of_the_timings() -> None:
+    script = timed(time_per_output_token_ms=50)
+    script["default"]["time_per_output_token_ms"] = 10
+    assert Model(script).answer().times == [0.0, 0.01, 0.02]
+    script["default"]["time_per_output_token_ms"] = 0
+    assert Model(script).answer().times == [0.0, 0.0, 0.0]
+
+
 def test_jitter_scales_each_token_time_by_seed_and_position() -> None:
     script = timed(time_per_output_token_ms=100, jitter=0.5)
     first = 0.1 * jitter_factor(0.5, 7, 1)
