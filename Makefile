@@ -38,8 +38,8 @@ demo: $(INSTALLED) ## Real clients, a real Triton and a real model; samples chec
 up: $(INSTALLED) ## Serve the demo model until Ctrl-C
 	@$(BIN)/rollserve up $(ARGS)
 
-test: $(INSTALLED) ## Run the tests (ARGS='-k name' for some of them)
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(INSTALLED) ## Run the tests, in two processes (ARGS='-k name' for some of them)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 test-clients: $(INSTALLED) ## Run the real agent CLIs against the server (1.6 GB from npm, once)
 	@$(BIN)/python -m tests.clients.install >/dev/null

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.leftovers import left_running
 
 ORPHAN = "import subprocess as s; print(s.Popen(['sleep', '300'], stdout=s.DEVNULL).pid)"
@@ -31,7 +33,8 @@ def test_a_process_that_ends_in_time_is_not_a_leftover(monkeypatch) -> None:
         assert left_running("LEFTOVER_MARK=c", grace=60.0) == {}
 
 
-def test_a_run_with_a_leftover_fails_and_names_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [(), ("-n", "1")], ids=["alone", "shared"])
+def test_a_run_with_a_leftover_fails_and_names_it(tmp_path: Path, processes: tuple[str, ...]) -> None:
     conftest = Path(__file__).with_name("conftest.py").read_text(encoding="utf-8").replace("= 10.0", "= 0.0")
     (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
     (tmp_path / "test_leaky.py").write_text(
@@ -39,7 +42,17 @@ def test_a_run_with_a_leftover_fails_and_names_it(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     project = Path(__file__).parents[1]
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        *processes,
+        str(tmp_path),
+    ]
     run = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert "was left running: sleep 301" in run.stdout
