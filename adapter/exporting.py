@@ -41,7 +41,7 @@ class Exporting:
             filters=request.filters.at(self.weight_version()),
             extra_metadata={**session.settings.metadata, **request.metadata, "sid": session.sid},
             max_sample_tokens=request.max_sample_tokens,
-            decode=self.decode,
+            decode=lambda _, ids: self.decode(ids),
         )
         return render(session, made)
 

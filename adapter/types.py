@@ -283,6 +283,8 @@ class Sampling:
     log_prob_mode: LogProbMode
     guide: Guide | None = None
     """The grammar that the reply was held to: what was sampled is not what the model alone would have."""
+    model: str = ""
+    """The served name of the weights that sampled: a model's, or an adapter's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class ExportOptions(TypedDict, total=False):
     reward: Any
     extra_metadata: dict[str, Any] | None
     max_sample_tokens: int | None
-    decode: Callable[[list[int]], str] | None
+    decode: Callable[[str, list[int]], str] | None
     filters: ExportFilters
 
 

@@ -21,20 +21,31 @@ DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Digests of the tools and of the template options, and the model's name. Equal heads render alike."""
+    """Digests of the tools and of the template options, and the model's name. Equal heads render alike.
+
+    Ids mean the same under all heads of one ``vocabulary``, a name for the tokenizer: nothing is carried from one to another.
+    """
 
     tools: bytes = b""
     model: str = ""
     options: bytes = b""
+    vocabulary: str = ""
 
     @classmethod
-    def of(cls, tools: Sequence[Tool] = (), model: str | None = None, options: Mapping[str, Any] | None = None) -> Head:
+    def of(
+        cls,
+        tools: Sequence[Tool] = (),
+        model: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        vocabulary: str = "",
+    ) -> Head:
         """Neither the order of the tools nor that of the keys in them counts: a prompt that is kept has them already."""
         listed = b"".join(sorted(_digest(tool) for tool in tools))
         return cls(
             tools=_digest_of_bytes(listed) if listed else b"",
             model=model or "",
             options=_digest(dict(options)) if options else b"",
+            vocabulary=vocabulary,
         )
 
     def fork_reason(self, other: Head) -> Reason:
@@ -48,11 +59,13 @@ class Head:
     @classmethod
     def from_dict(cls, saved: Mapping[str, str]) -> Head:
         """The inverse of ``to_dict``."""
-        return cls(bytes.fromhex(saved["tools"]), saved["model"], bytes.fromhex(saved["options"]))
+        tools, options = bytes.fromhex(saved["tools"]), bytes.fromhex(saved["options"])
+        return cls(tools, saved["model"], options, saved.get("vocabulary", ""))
 
     def to_dict(self) -> dict[str, str]:
         """JSON-ready; digests in hexadecimal, empty where there is nothing."""
-        return {"tools": self.tools.hex(), "model": self.model, "options": self.options.hex()}
+        saved = {"tools": self.tools.hex(), "model": self.model, "options": self.options.hex()}
+        return {**saved, "vocabulary": self.vocabulary} if self.vocabulary else saved
 
 
 NO_HEAD = Head()

@@ -57,7 +57,8 @@ def _match(forest: Forest, request: Request, head: Head, recut: Recut | None) ->
     reached = walked.replayed if adoption is None else adoption.index + 1
     plan = _plan(request, head, walked, adoption, forest.turns, recut)
     if reached < request.replayed:
-        elsewhere = _find_elsewhere(forest.roots, request, reached)
+        alike = [root for root in forest.roots if root.head.vocabulary == head.vocabulary]
+        elsewhere = _find_elsewhere(alike, request, reached)
         splice = None if elsewhere is None else _splice(walked, elsewhere.walk)
         if elsewhere is not None and splice is not None:
             return _forked(plan, walked, elsewhere, splice)

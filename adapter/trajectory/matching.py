@@ -12,9 +12,9 @@ threshold of 0 switches this off.
 from __future__ import annotations
 
 from adapter.trajectory.forest import Forest
-from adapter.trajectory.heads import NO_HEAD
+from adapter.trajectory.heads import Head
 from adapter.trajectory.interrupted import find_adoption
-from adapter.trajectory.node import Node
+from adapter.trajectory.node import ROOT_ROLE, Node
 from adapter.trajectory.plan import OpenEnded, Plan, Recut
 from adapter.trajectory.walk import Request
 from adapter.types import Message
@@ -23,12 +23,14 @@ from adapter.types import Message
 def match_by_template(
     forest: Forest,
     request: Request,
+    head: Head,
     fork_threshold_tokens: int,
     recut: Recut | None = None,
     continues: OpenEnded | None = None,
 ) -> Plan:
-    """Walk down from the only root as far as the messages lead."""
-    path = [forest.root(NO_HEAD).node]
+    """Walk down from the root of ``head`` as far as the messages lead. Tools and options are no part of this policy's heads."""
+    root = forest.find(head)
+    path = [Node(ROOT_ROLE, None) if root is None else root.node]
     passed: list[Node] = []
     matched = 0
     for message in request.messages:
@@ -38,7 +40,7 @@ def match_by_template(
         path += found
         passed += found[:-1]
         matched += 1
-    adoption, merge = find_adoption(forest.interrupted, request, NO_HEAD, matched, recut), None
+    adoption, merge = find_adoption(forest.interrupted, request, head, matched, recut), None
     if adoption is None and matched < len(request.messages) and continues is None:
         merge = _merge_target(path[-1], request.messages[matched], fork_threshold_tokens)
     return Plan(
@@ -48,6 +50,7 @@ def match_by_template(
         forest.turns,
         matched,
         continues=continues is not None,
+        head=head,
         passed=tuple(passed),
         adoption=adoption,
         recut=recut,

@@ -181,7 +181,8 @@ def _read_sampling(saved: Mapping[str, Any] | None) -> Sampling | None:
     if saved is None:
         return None
     guide = saved.get("guide") and Guide(GuideKind(saved["guide"]["kind"]), saved["guide"]["text"])
-    return Sampling(SamplingParams(**saved["params"]), saved["max_tokens"], LogProbMode(saved["log_prob_mode"]), guide)
+    params, mode = SamplingParams(**saved["params"]), LogProbMode(saved["log_prob_mode"])
+    return Sampling(params, saved["max_tokens"], mode, guide, saved.get("model", ""))
 
 
 def _read_label(saved: Mapping[str, Any] | None) -> Label | None:

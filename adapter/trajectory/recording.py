@@ -74,7 +74,7 @@ def adopt(forest: Forest, adoption: Adoption) -> Node:
         plan = entry.plan
         if plan.policy is HistoryPolicy.TEMPLATE:  # the tree may be another one by now
             continues = (lambda _: True) if plan.continues else None
-            plan = match_by_template(forest, Request(plan.messages), fork_threshold_tokens=0, continues=continues)
+            plan = match_by_template(forest, Request(plan.messages), plan.head, 0, continues=continues)
         entry.adopted, entry.parent = record(
             forest,
             plan,

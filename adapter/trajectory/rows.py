@@ -50,6 +50,12 @@ class Row:
     prompt: Ids
     segments: list[Segment]
 
+    @property
+    def model(self) -> str:
+        """The served name of the weights that sampled the end of the row; empty where that was not recorded."""
+        last = self.segments[-1].turn
+        return "" if last is None or last.sampling is None else last.sampling.model
+
     def trained_turns(self) -> list[Generation]:
         """The turns that train here."""
         return [segment.turn for segment in self.segments if segment.turn is not None and segment.trained]

@@ -68,15 +68,15 @@ class SampleFields:
     """What all samples of an export have in common.
 
     ``reward`` goes in full to every sample; a ``RewardSpec`` gives rewards to leaves and turns. ``max_sample_tokens``
-    cuts tokens, mask and log probs; None or 0 means no limit. ``decode`` turns the ids of a response into its text;
-    without it ``response`` stays empty. ``filters`` say what must not train.
+    cuts tokens, mask and log probs; None or 0 means no limit. ``decode`` turns the ids of a response into its text, by the
+    name of the model that sampled the row's end; without it ``response`` stays empty. ``filters`` say what must not train.
     """
 
     base_sample: Sample
     reward: Any = 0.0
     extra_metadata: dict[str, Any] | None = None
     max_sample_tokens: int | None = None
-    decode: Callable[[list[int]], str] | None = None
+    decode: Callable[[str, list[int]], str] | None = None
     filters: ExportFilters = field(default_factory=ExportFilters)
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ def build_sample(row: Row, common: SampleFields, leaf: Leaf, fates: Fates) -> Sa
         prompt=base.prompt,
         label=base.label,
         tokens=tokens,
-        response=common.decode(tokens[prompt_len:]) if common.decode else "",
+        response=common.decode(row.model, tokens[prompt_len:]) if common.decode else "",
         response_length=kept,
         loss_mask=mask.astype(np.uint8).tolist(),
         rollout_log_probs=log_probs.tolist(),
@@ -187,10 +187,10 @@ def _span(placed: _Placed, kept: int, rewards: RewardSpec) -> dict[str, Any]:
 def _sampling(sampling: Sampling | None) -> dict[str, Any]:
     names = [each.name for each in fields(SamplingParams)]
     if sampling is None:
-        return dict.fromkeys(["log_prob_mode", *names, "guide"])
+        return dict.fromkeys(["model", "log_prob_mode", *names, "guide"])
     guide = sampling.guide and {"kind": str(sampling.guide.kind), "text": sampling.guide.text}
     in_force = {name: getattr(sampling.params, name) for name in names}
-    return {"log_prob_mode": str(sampling.log_prob_mode), **in_force, "guide": guide}
+    return {"model": sampling.model, "log_prob_mode": str(sampling.log_prob_mode), **in_force, "guide": guide}
 
 
 def _clipped(span: VersionSpan, start: int, end: int) -> list[int]:

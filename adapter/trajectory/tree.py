@@ -79,7 +79,7 @@ class Trajectory:
 
     @property
     def root(self) -> Node:
-        """The root of the first head; under ``template`` the only one."""
+        """The root of the first head."""
         return self._forest.roots[0].node
 
     @property
@@ -113,14 +113,14 @@ class Trajectory:
     ) -> Plan:
         """Where a request with these messages belongs. Changes nothing.
 
-        ``head`` and ``refs`` are read under ``keep`` only. ``refs[i]`` are the turns, by the number that they were
+        ``refs`` are read under ``keep`` only. ``refs[i]`` are the turns, by the number that they were
         committed with, that authenticated handles in message ``i`` refer to. Without ``recut`` interrupted turns are
         not taken up again. ``continues`` says that the last message is the beginning of the reply, and which replies can be
         gone on from.
         """
         request = Request(tuple(messages), refs)
         if self.policy is HistoryPolicy.TEMPLATE:
-            return match_by_template(self._forest, request, self._fork_threshold, recut, continues)
+            return match_by_template(self._forest, request, head or NO_HEAD, self._fork_threshold, recut, continues)
         return match_kept(self._forest, request, head or NO_HEAD, recut, continues)
 
     def commit(
@@ -242,7 +242,8 @@ class Trajectory:
             raise ValueError("a turn answers at least one message")
         check_turn(turn, require_log_probs=self._require_log_probs)
         if self.policy is HistoryPolicy.TEMPLATE and plan.revision != self.turn_count:
-            plan = self.match(plan.messages, recut=plan.recut, continues=(lambda _: True) if plan.continues else None)
+            continues = (lambda _: True) if plan.continues else None
+            plan = self.match(plan.messages, head=plan.head, recut=plan.recut, continues=continues)
         check_prompt(plan, turn.prompt_ids, opening_tokens)
         return plan
 

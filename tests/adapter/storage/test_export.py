@@ -35,7 +35,7 @@ def answer_of(samples: list[Json], sid: str = "demo") -> Json:
 @pytest.fixture
 def samples() -> list[Json]:
     base = Sample(index=7, group_index=2, prompt=[{"role": "user", "content": "Zug nach Köln"}], label={"a": [1]})
-    made = recorded(FORKED).export(base_sample=base, reward=0.5, decode=lambda ids: f"<{len(ids)} 個>")
+    made = recorded(FORKED).export(base_sample=base, reward=0.5, decode=lambda _, ids: f"<{len(ids)} 個>")
     first, second = (sample.to_dict() for sample in made.samples)
     sampling = Sampling(SamplingParams(seed=2**64 - 1), 9, LogProbMode.RAW)
     turn = {**first["metadata"]["turns"][0], "seed": sampling.params.seed, "versions": [[0, 2, 5]]}

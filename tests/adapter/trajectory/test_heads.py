@@ -25,6 +25,12 @@ def test_what_does_not_count() -> None:
     assert Head.of() == Head.of([], None, {}) == Head()
 
 
+def test_a_vocabulary_counts_and_is_saved() -> None:
+    known = Head.of([READ], "m", {"a": 1}, "large")
+    assert known != Head.of([READ], "m", {"a": 1})
+    assert Head.from_dict(known.to_dict()) == known
+
+
 @pytest.mark.parametrize(
     ("other", "reason"),
     [

@@ -365,6 +365,21 @@ def test_the_newest_head_is_what_a_new_one_is_compared_with() -> None:
     assert trajectory.match(messages("s10 u20 a30 u22"), head=options).reason == "fork:options"
 
 
+def test_ids_of_another_vocabulary_are_not_gone_on_from() -> None:
+    """Under ``keep`` nothing is carried over; under ``template`` the conversation has a tree for each."""
+    for policy in HistoryPolicy:
+        trajectory = Trajectory(policy=policy)
+        asked = messages("s10 u20")
+        small, large = Head.of(model="s", vocabulary="small"), Head.of(model="l", vocabulary="large")
+        trajectory.commit(trajectory.match(asked, head=small), TurnRecord(ids("P"), [30, 5], [-1, -1]), message("a30"))
+        asked += messages("a30 u21")
+        plan = trajectory.match(asked, head=large)
+        assert (plan.matched, plan.known_tokens, plan.splice, plan.merge) == (0, 0, None, None)
+        trajectory.commit(plan, TurnRecord(ids("P 7"), [31, 5], [-1, -1]), message("a31"))
+        assert trajectory.match(asked, head=small).matched == 3
+        assert trajectory.match([*asked, *messages("a31 u22")], head=large).matched == 5
+
+
 def test_a_reply_of_nothing_at_all_is_not_gone_on_from() -> None:
     player = Player()
     empty = TurnRecord(ids("P"), [], None, "length")

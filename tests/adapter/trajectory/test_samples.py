@@ -138,6 +138,7 @@ SAMPLING = Sampling(
     100,
     LogProbMode.RAW,
     Guide(GuideKind.REGEX, "a+"),
+    "small",
 )
 
 
@@ -150,12 +151,21 @@ def test_what_was_in_force_comes_back_out_of_a_journal() -> None:
     assert sample.metadata == export(trajectory).samples[0].metadata
 
 
+def test_a_response_is_decoded_by_the_model_that_sampled_its_end() -> None:
+    trajectory = Trajectory()
+    record(trajectory, "s10 u20 -> a30")
+    record(trajectory, "s10 u20 a30 t40 -> a31", sampling=SAMPLING)
+    (sample,) = export(trajectory, decode=lambda model, response: f"{model} {len(response)}").samples
+    assert sample.response == f"small {sample.response_length}"
+
+
 def test_spans_say_whose_tokens_they_are() -> None:
     trajectory = Trajectory()
     record(trajectory, "s10 u20 -> a30", sampling=SAMPLING, versions=(VersionSpan(0, 1, 4), VersionSpan(1, 2, 5)))
     record(trajectory, "s10 u20 a30 t40 -> a31 !length; s10 u20 a30 t41 -> a32", versions=(VersionSpan(0, 2, 5),))
     first, second = export(trajectory).samples
     in_force = {
+        "model": "small",
         "log_prob_mode": "raw",
         "temperature": 0.75,
         "top_p": 0.5,
@@ -206,7 +216,7 @@ def test_an_output_that_was_realigned_has_no_span() -> None:
 def test_samples_are_json_ready() -> None:
     trajectory = Trajectory()
     record(trajectory, TOOL_FORK, sampling=SAMPLING, versions=(VersionSpan(0, 2, 5),))
-    made = export(trajectory, decode=lambda response: " ".join(map(str, response)))
+    made = export(trajectory, decode=lambda _, response: " ".join(map(str, response)))
     for sample in made.samples:
         as_dict = sample.to_dict()
         assert json.loads(json.dumps(as_dict)) == as_dict
@@ -218,7 +228,7 @@ def test_samples_are_json_ready() -> None:
 
 
 def test_decode_gets_the_ids_of_the_response() -> None:
-    (sample,) = export(recorded(TWO_TURNS), decode=lambda response: str(response)).samples
+    (sample,) = export(recorded(TWO_TURNS), decode=lambda _, response: str(response)).samples
     assert sample.response == str(ids("30 5 4 40 5 3 31 5"))
     (sample,) = export(recorded(TWO_TURNS)).samples
     assert sample.response == ""
