@@ -24,6 +24,7 @@ from engine.contract import (
     decode_control_reply,
     encode_control,
     encode_request,
+    encode_stop,
 )
 from engine.errors import EngineError, EngineFailed, EngineProtocolError, EngineRejected, EngineUnavailable
 from engine.types import EngineInfo, GenerateRequest, TokenChunk
@@ -81,6 +82,8 @@ class TritonClient:
         """
         if request.guide is not None and request.guide.kind not in self._info.guides:
             raise EngineRejected(f"the model {self._info.model} has no guided decoding by {request.guide.kind}")
+        if request.lora and request.lora not in self._info.loras:
+            raise EngineRejected(f"the model {self._info.model} has no LoRA adapter {request.lora!r}")
         message = infer_request(self._info.model, request.request_id, encode_request(request), GENERATE_OUTPUTS)
         message.parameters["session"].string_param = request.session
         message.parameters["turn"].int64_param = request.turn
@@ -111,6 +114,18 @@ class TritonClient:
             if response is None:
                 raise EngineFailed("the model did not answer the control request")
             return decode_control_reply(outputs_of(response))
+
+    async def stop(self, request_id: str) -> None:
+        """End a generation in good order: its iterator gives what was sampled, and then an end that says ``cancelled``.
+
+        Nothing happens if it has ended. Raises: EngineError.
+        """
+        message = infer_request(self._info.model, request_id, encode_stop(), CONTROL_OUTPUTS)
+        timeout_s = self._options.control_timeout_s
+        await self.connect()
+        async with open_call(self._stub, self.address, request_id) as call:
+            await call.send(message, timeout_s)
+            await call.read(timeout_s)
 
     async def check_ready(self) -> None:
         """Triton's own readiness stays true when the model's process has died, so it is the model that is asked.

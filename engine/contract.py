@@ -21,6 +21,8 @@ Semantics of our models:
   its mask comes after penalties and before temperature and truncation. The model's parameter ``guided_decoding`` lists the
   kinds that it offers, or is ``none``; other kinds and grammars that do not compile are refused, by the tensor's name.
   Where the grammar is complete an end token may come; where nothing else may follow, the reply ends, with ``stop``.
+- ``lora`` is the name of a LoRA adapter that the model's parameter ``loras`` lists (``NAME=FOLDER``, with commas between them);
+  another name is refused. Nothing that was computed with one adapter is used with another.
 - ``stop: true`` cancels the live request of the same id and is itself answered by an empty final response.
 - ``control`` is a JSON object: ``{"op": "stats"}``, ``{"op": "flush"}`` (forget the KV cache) or
   ``{"op": "update_weights", "version": N}``. The answer is one final response with ``control_reply`` (BYTES [1, 1])
@@ -80,6 +82,7 @@ INPUTS: tuple[TensorSpec, ...] = (
     TensorSpec("exclude_input_in_output", "BOOL", (1,)),
     TensorSpec("guided_decoding_guide_type", "BYTES", (1,)),
     TensorSpec("guided_decoding_guide", "BYTES", (1,)),
+    TensorSpec("lora", "BYTES", (1,)),
     TensorSpec("control", "BYTES", (1,)),
 )
 
@@ -162,6 +165,8 @@ def encode_request(request: GenerateRequest) -> list[WireTensor]:
     if request.guide is not None:
         tensors.append(_string("guided_decoding_guide_type", request.guide.kind))
         tensors.append(_string("guided_decoding_guide", request.guide.text))
+    if request.lora:
+        tensors.append(_string("lora", request.lora))
     return tensors
 
 
@@ -172,6 +177,16 @@ def encode_control(document: Mapping[str, Any]) -> list[WireTensor]:
         _scalar("input_lengths", "INT32", 1),
         _scalar("request_output_len", "INT32", 1),
         _string("control", json.dumps(document)),
+    ]
+
+
+def encode_stop() -> list[WireTensor]:
+    """The input tensors of the request that cancels the live generation of the same id."""
+    return [
+        WireTensor("input_ids", "INT32", (1, 1), bytes(4)),
+        _scalar("input_lengths", "INT32", 1),
+        _scalar("request_output_len", "INT32", 1),
+        _scalar("stop", "BOOL", True),
     ]
 
 

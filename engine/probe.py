@@ -169,6 +169,7 @@ def _read_parameters(description: _Description) -> EngineInfo:
         vocab_size=parameters.count("vocab_size"),
         weight_version=0,
         guides=_read_guides(parameters.text("guided_decoding", NO_GUIDES)),
+        loras=_read_loras(parameters.text("loras", "")),
     )
 
 
@@ -180,6 +181,11 @@ def _read_guides(listed: str) -> frozenset[GuideKind]:
             f"the parameter guided_decoding has {unknown[0]!r}; it lists some of {', '.join(GuideKind)}, or is {NO_GUIDES}"
         )
     return frozenset(GuideKind(name) for name in names)
+
+
+def _read_loras(listed: str) -> frozenset[str]:
+    """The names in ``NAME=FOLDER``, with commas between them."""
+    return frozenset(item.partition("=")[0] for item in listed.split(",") if item)
 
 
 class _Parameters:

@@ -47,10 +47,11 @@ COMMON_PARAMETERS: Mapping[str, str | None] = {
     "vocab_size": None,
     "weight_version": "0",
     "guided_decoding": _NO_GUIDES,
+    "loras": "",
     "coalesce_ms": "20",
     "engine_log": "",
 }
-"""What every model of ours understands, and its default; ``None`` must be given, an empty ``engine_log`` is none."""
+"""What every model of ours understands, and its default; ``None`` must be given, an empty ``engine_log`` or ``loras`` is none."""
 
 _CONTRACT_FILE = Path("1") / "contract.json"
 

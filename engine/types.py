@@ -101,6 +101,8 @@ class GenerateRequest:
     stop_words: tuple[tuple[int, ...], ...] = ()
     guide: Guide | None = None
     """Of a kind that ``EngineInfo.guides`` has."""
+    lora: str = ""
+    """The adapter to sample with, one of ``EngineInfo.loras``; empty for the model itself."""
     session: str = ""
     turn: int = 0
 
@@ -114,6 +116,14 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a segment comes from: the endpoint that sampled it (``host:port``), and its seed (uint64)."""
+
+    endpoint: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
 class TokenChunk:
     """New tokens of one generation, in order. Only the last chunk has ``finished``; it may hold no ids."""
 
@@ -121,6 +131,12 @@ class TokenChunk:
     log_probs: LogProbs
     weight_version: int
     finished: Finished | None = None
+    segment: int = 0
+    """Counts how often the generation was continued before these tokens, on another endpoint or after a cut."""
+    origin: Origin | None = None
+    """The same object for all chunks of a segment; None from an engine that does not say."""
+    cached_tokens: int | None = None
+    """At the end of a segment that was cut: what ``Finished.cached_tokens`` is at the end of a generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +152,8 @@ class EngineInfo:
     weight_version: int
     guides: frozenset[GuideKind] = frozenset()
     """The kinds of guides that generations can have; empty where there is no guided decoding."""
+    loras: frozenset[str] = frozenset()
+    """Names of the LoRA adapters that generations can have."""
 
 
 class Engine(Protocol):

@@ -14,6 +14,7 @@ a reply's end finds its line. Refused requests sampled nothing and have none.
     cached_tokens               prompt tokens taken from the KV cache
     max_tokens, sampling        request_output_len, and the object of ``requests.Sampling``'s fields (seed among them)
     guide                       the kind and text of the guide; null where there was none
+    lora                        the name of the adapter; empty where there was none
     received_at, slot_freed_at  Unix time in seconds
 """
 
@@ -81,6 +82,7 @@ def format_entry(entry: LogEntry) -> bytes:
         "max_tokens": request.max_tokens,
         "sampling": asdict(request.sampling),
         "guide": asdict(request.guide) if request.guide else None,
+        "lora": request.lora,
         "received_at": entry.received_at,
         "slot_freed_at": entry.slot_freed_at,
     }

@@ -18,6 +18,7 @@ from .engine_log import EngineLog
 from .generation import Generation
 from .guides import NO_GUIDES, guide_kinds
 from .live import CancelPoller, DuplicateRequest, LiveRequests
+from .loras import read_loras
 from .parameters import Parameters
 from .replies import Sender, control_outputs
 from .requests import ControlRequest, GenerateRequest, InvalidRequest, Limits, Reader, StopRequest, decode
@@ -60,7 +61,7 @@ class FrontSettings:
     """From the parameters that every model has."""
 
     limits: Limits
-    """``vocab_size``, ``max_seq_len`` and ``guided_decoding``."""
+    """``vocab_size``, ``max_seq_len``, ``guided_decoding`` and ``loras``."""
     coalesce_window: float
     """``coalesce_ms``, in seconds; 0 sends each token by itself."""
     engine_log: Path | None
@@ -75,6 +76,7 @@ class FrontSettings:
                 vocab_size=parameters.integer("vocab_size", minimum=1),
                 max_seq_len=parameters.integer("max_seq_len", minimum=2),
                 guides=guide_kinds(parameters.text("guided_decoding", NO_GUIDES)),
+                loras=frozenset(read_loras(parameters.text("loras", ""))),
             ),
             coalesce_window=parameters.number("coalesce_ms", 20) / 1000,
             engine_log=Path(log) if log else None,

@@ -52,6 +52,8 @@ class Limits:
     vocab_size: int
     max_seq_len: int
     guides: frozenset[str] = frozenset()
+    loras: frozenset[str] = frozenset()
+    """Names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class GenerateRequest:
     session: str
     turn: int
     guide: Guide | None = None
+    lora: str = ""
+    """Of ``Limits.loras``, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,7 @@ def _generate_request(reader: Reader, tensors: _Tensors, limits: Limits) -> Gene
         session=session,
         turn=turn,
         guide=_guide(tensors, limits),
+        lora=_lora(tensors, limits),
     )
 
 
@@ -257,6 +262,14 @@ def _guide(tensors: _Tensors, limits: Limits) -> Guide | None:
         return read_guide(kind, text, limits.guides)
     except GuideError as error:
         raise tensors.invalid(error.tensor, str(error)) from None
+
+
+def _lora(tensors: _Tensors, limits: Limits) -> str:
+    value = tensors.value("lora")
+    name = "" if value is None else value.decode(errors="replace")
+    if name and name not in limits.loras:
+        raise tensors.invalid("lora", f"there is no {name!r}; loaded: {', '.join(sorted(limits.loras)) or 'none'}")
+    return name
 
 
 def _origin(reader: Reader, tensors: _Tensors) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from common.control import ControlOp
 from common.front import ControlCall
 from common.generation import Generation
 from common.replies import FinishReason
-from common.requests import Limits
+from common.requests import GenerateRequest, Limits
 
 from .events import Schedule
 from .noise import jitter_factor, log_prob
@@ -116,7 +116,7 @@ class Simulator:
         request = stream.generation.request
         self._slots_taken += 1
         stream.has_slot = True
-        stream.cached_tokens = self._cache.cached_tokens(request.session, request.prompt_ids)
+        stream.cached_tokens = self._cache.cached_tokens(_owner(request), request.prompt_ids)
         rate = self._timing.prefill_tokens_per_s
         prefill = (len(request.prompt_ids) - stream.cached_tokens) / rate if rate else 0.0
         self._schedule.at(now + prefill, partial(self._step, stream))
@@ -200,7 +200,7 @@ class Simulator:
             return
         self._slots_taken -= 1
         output = np.array(generation.output_ids, dtype=np.int32)
-        self._cache.store(generation.request.session, np.concatenate([generation.request.prompt_ids, output]))
+        self._cache.store(_owner(generation.request), np.concatenate([generation.request.prompt_ids, output]))
 
     def _control(self, call: ControlCall, now: float) -> None:
         match call.control.op:
@@ -221,3 +221,8 @@ class Simulator:
             "slots": self._timing.slots,
             "cache_tokens": self._cache.tokens,
         }
+
+
+def _owner(request: GenerateRequest) -> str:
+    """Whose part of the prefix cache a request shares: its session's, apart for each adapter."""
+    return f"{request.session}\n{request.lora}" if request.session and request.lora else request.session

@@ -91,8 +91,14 @@ def read_settings(parameters: ParameterReads, limits: Limits) -> Settings:
         vocab_size=limits.vocab_size,
         weight_version=parameters.integer("weight_version", 0),
         cache=_cache(parameters, device, limits.max_seq_len),
-        has_guides=_has_guides(limits.guides),
+        has_guides=_has_guides(_without_loras(limits).guides),
     )
+
+
+def _without_loras(limits: Limits) -> Limits:
+    if limits.loras:
+        raise SettingsError("parameter loras: this model has no adapters, so it must be empty")
+    return limits
 
 
 def _has_guides(kinds: frozenset[str]) -> bool:

@@ -199,6 +199,12 @@ async def test_a_guide_that_the_model_does_not_offer_is_refused_without_a_connec
             await collect(client, guided)
 
 
+async def test_an_adapter_that_the_model_does_not_have_is_refused_without_a_connection() -> None:
+    async with TritonClient("127.0.0.1:1", replace(INFO, loras=frozenset({"sql"}))) as client:
+        with pytest.raises(EngineRejected, match="has no LoRA adapter 'law'"):
+            await collect(client, replace(request(), lora="law"))
+
+
 async def test_messages_above_grpcs_default_size_arrive_whole() -> None:
     prompt = np.arange(MANY_TOKENS, dtype=np.int32)
     received: list[bytes] = []

@@ -103,6 +103,11 @@ def test_a_guide_travels_as_two_strings() -> None:
     ]
 
 
+def test_an_adapter_travels_by_name() -> None:
+    (added,) = encode_request(GenerateRequest("r", prompt(1), 1, lora="sql"))[-1:]
+    assert added == WireTensor("lora", "BYTES", (1, 1), b"\x03\0\0\0sql")
+
+
 def test_without_end_ids_and_stop_words_there_is_no_word_list() -> None:
     names = {sent.name for sent in encode_request(GenerateRequest("r", prompt(1), 1, stop_words=((),)))}
     assert not names & {"stop_words_list", "end_id"}

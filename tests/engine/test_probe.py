@@ -66,6 +66,13 @@ async def test_the_kinds_of_guides_are_those_that_the_model_lists() -> None:
     assert (await probe_fake(described)).guides == {GuideKind.JSON_SCHEMA, GuideKind.LARK}
 
 
+async def test_the_adapters_are_those_that_the_model_lists() -> None:
+    described = Described()
+    assert (await probe_fake(described)).loras == frozenset()
+    described.parameters["loras"] = "sql=/loras/sql,law=/loras/a=b"
+    assert (await probe_fake(described)).loras == {"sql", "law"}
+
+
 def lists_an_unknown_guide(described: Described) -> None:
     described.parameters["guided_decoding"] = "lark,telepathy"
 

@@ -75,6 +75,7 @@ def test_parameters_are_the_given_over_the_declared_over_the_common(models: Path
         "log_prob_mode": "raw",
         "weight_version": "0",
         "guided_decoding": "none",
+        "loras": "",
         "engine_log": "",
     }
 

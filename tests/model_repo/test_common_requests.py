@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from common.control import Control, ControlOp
 from common.guides import Guide
+from common.loras import read_loras
+from common.parameters import ParameterError
 from common.requests import ControlRequest, GenerateRequest, InvalidRequest, Limits, StopRequest, decode
 from hypothesis import given
 from hypothesis import strategies as st
@@ -247,6 +250,26 @@ def test_a_guide_arrives_as_the_client_encodes_it() -> None:
 def test_a_wrong_guide_is_refused_by_name(tensors: dict[str, Any], limits: Limits, reason: str) -> None:
     with pytest.raises(InvalidRequest, match=f"^guided_decoding_guide{reason}"):
         decode(FakeReader(tensors), contract(), limits)
+
+
+def test_an_adapter_is_one_that_the_model_has_loaded() -> None:
+    limits = replace(LIMITS, loras=frozenset({"sql", "law"}))
+    sent = valid_tensors() | {"lora": np.array([[b"sql"]], dtype=object)}
+    request = decode(FakeReader(sent), contract(), limits)
+    assert isinstance(request, GenerateRequest)
+    assert request.lora == "sql"
+    with pytest.raises(InvalidRequest, match=r"^lora: there is no 'sql'; loaded: none$"):
+        decode(FakeReader(sent), contract(), LIMITS)
+    other = valid_tensors() | {"lora": np.array([[b"\xff"]], dtype=object)}
+    with pytest.raises(InvalidRequest, match=r"^lora: there is no '.'; loaded: law, sql$"):
+        decode(FakeReader(other), contract(), limits)
+
+
+@pytest.mark.parametrize("listed", ["sql", "=a", "sql=", "sql=a,sql=b"])
+def test_a_list_of_adapters_that_cannot_be_meant_is_refused(listed: str) -> None:
+    with pytest.raises(ParameterError, match=r"^parameter loras: "):
+        read_loras(listed)
+    assert read_loras("sql=a=b,law=/c") == {"sql": Path("a=b"), "law": Path("/c")}
 
 
 def test_stop_needs_nothing_else_to_be_valid() -> None:

@@ -198,6 +198,9 @@ def test_the_prefix_of_the_sessions_last_request_is_cached_and_saves_its_prefill
     second = model.answer(session="s", **prompt(1, 2, 3, 10, 11, 12, 4))
     assert (cached(second), round(second.times[0] - began, 6)) == (6, 0.1)
     assert cached(model.answer(session="other", **prompt(1, 2, 3))) == 0
+    assert cached(model.answer(session="s", lora="sql", **prompt(1, 2, 3))) == 0
+    assert cached(model.answer(session="s", lora="sql", **prompt(1, 2, 3))) == 2
+    assert cached(model.answer(session="s", **prompt(1, 2, 3))) == 2
 
 
 def test_flush_and_new_weights_empty_the_cache() -> None:

@@ -53,6 +53,11 @@ def test_defaults_on_the_cpu() -> None:
     assert result.weight_version == 0
 
 
+def test_adapters_are_refused() -> None:
+    with pytest.raises(SettingsError, match="parameter loras: "):
+        settings(Limits(32, 100, loras=frozenset({"sql"})))
+
+
 def test_only_guides_that_can_be_compiled_may_be_offered() -> None:
     assert not settings().has_guides
     assert settings(Limits(32, 100, frozenset({"regex", "lark"}))).has_guides
