@@ -75,6 +75,11 @@ class Config:
     model_alias: tuple[str, ...] = setting(
         (), "Another name that clients may ask for; `*` accepts any; may be repeated."
     )
+    lora: tuple[str, ...] = setting(
+        (),
+        "A LoRA adapter that clients may ask for as a model: NAME=FOLDER, which the embedded engine loads, or NAME, which a "
+        "running Triton has loaded; may be repeated.",
+    )
     temperature: float = setting(1.0, "Temperature where neither session nor request sets one.")
     top_p: float = setting(1.0, "top_p where neither session nor request sets one.")
     top_k: int = setting(0, "top_k where neither session nor request sets one; 0 is off.")

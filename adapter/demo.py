@@ -135,7 +135,7 @@ async def _finish(console: Console, server: RunningServer, http: Any, sid: str) 
     print_tree(console, tree)
     print_explanation(console, explained)
     for sample in answer["samples"]:
-        print_sample(console, server.state.services.renderer.tokenizer, sample)
+        print_sample(console, server.state.services.models.default.renderer.tokenizer, sample)
     console.print(f"ledger: {answer['ledger']}")
     samples: list[dict[str, Any]] = answer["samples"]
     return samples

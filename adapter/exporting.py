@@ -17,9 +17,10 @@ Render = Callable[[Session, Export], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Exporting:
-    """``decode`` turns the ids of a sample's response into text; ``weight_version`` gives the engine's, to filter by staleness."""
+    """``decode`` turns the ids of a sample's response into text, by the name of their model; ``weight_version`` gives the
+    engine's, to filter by staleness."""
 
-    decode: Callable[[list[int]], str]
+    decode: Callable[[str, list[int]], str]
     weight_version: Callable[[], int]
     grace_s: float
 
@@ -41,7 +42,7 @@ class Exporting:
             filters=request.filters.at(self.weight_version()),
             extra_metadata={**session.settings.metadata, **request.metadata, "sid": session.sid},
             max_sample_tokens=request.max_sample_tokens,
-            decode=lambda _, ids: self.decode(ids),
+            decode=self.decode,
         )
         return render(session, made)
 

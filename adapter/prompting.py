@@ -58,6 +58,8 @@ class Prompting:
     renderer: Renderer
     parsers: ParserChoice
     ids: ReplyIds
+    vocabulary: str = ""
+    """Which models' ids mean the same, where several are served (``trajectory.Head``)."""
     markers: Markers = field(init=False)
     """The parsers' markers in the vocabulary; looked up once."""
 
@@ -109,12 +111,17 @@ class Prompting:
         def recut(turn: Generation, message: Message) -> int | None:
             return self._recut(turn, message, request)
 
-        options = self.renderer.template.read_options(request.template_options)
-        head = Head.of(request.tools, request.model or self.model, options)
+        head = self._head(request, session.trajectory.policy)
         refs = [self._turns(session.sid, handles) for handles in request.handles]
         return session.trajectory.match(
             request.messages, head=head, refs=refs, recut=recut, continues=self._open_ended(request)
         )
+
+    def _head(self, request: ChatRequest, policy: HistoryPolicy) -> Head:
+        if policy is HistoryPolicy.TEMPLATE:
+            return Head.of(model=self.model, vocabulary=self.vocabulary) if self.vocabulary else Head()
+        options = self.renderer.template.read_options(request.template_options)
+        return Head.of(request.tools, request.model or self.model, options, self.vocabulary)
 
     def _open_ended(self, request: ChatRequest) -> OpenEnded | None:
         """Which replies can be gone on from, if the request goes on from one. Raises: BadRequest."""

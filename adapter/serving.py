@@ -21,6 +21,7 @@ from adapter.journaling import prepared, recording
 from adapter.ownership import Ownership
 from adapter.parsing import choose_parsers
 from adapter.render.prompt import Renderer
+from adapter.served import Loaded, serve
 from adapter.sessions import Sessions
 from adapter.turn import TurnServices
 from engine.assets import demo_model_dir
@@ -74,11 +75,22 @@ def _engine_parameters(config: Config, tell: Tell) -> dict[str, str]:
     parameters = dict(_name_and_value(item) for item in config.engine_setting)
     if config.engine_log is not None:
         parameters["engine_log"] = str(config.engine_log.absolute())
+    if config.lora:
+        parameters["loras"] = ",".join(map(_lora_folder, config.lora))
     if config.engine_model == "transformers":
         parameters["model_dir"] = str((config.model_dir or demo_model_dir(tell)).absolute())
     else:
         parameters.setdefault("tokenizer_dir", str(tokenizer_dir(config, tell).absolute()))
     return parameters
+
+
+def _lora_folder(item: str) -> str:
+    name, equals, folder = item.partition("=")
+    if not equals:
+        raise ConfigError(
+            f"lora {item!r} must have the form NAME=FOLDER; a name alone is for an engine that runs already"
+        )
+    return f"{name}={Path(folder).absolute()}"
 
 
 def _name_and_value(item: str) -> tuple[str, str]:
@@ -135,11 +147,13 @@ async def adapter_server(
     )
     info = await probe(triton, options=options)
     async with recording(config, place.ownership.slot) as recorded, TritonClient(triton, info, options) as client:
-        services = TurnServices.build(config, client, renderer, ids or HandleIds(recorded.handles))
+        ids = ids or HandleIds(recorded.handles)
+        models = serve([Loaded(config, client, renderer)], ids)
+        services = TurnServices.build(config, models, ids)
         sessions = Sessions(
             config,
-            renderer.decode,
-            lambda: services.engine.info.weight_version,
+            models.decode,
+            lambda: models.default.engine.info.weight_version,
             recorded.recorder,
             recorded.recovered,
             place.ownership,

@@ -59,7 +59,8 @@ class _Stored:
 class Sessions:
     """All sessions that this process owns.
 
-    ``decode`` turns the ids of a sample's response into text; ``weight_version`` gives the engine's, for filters by staleness.
+    ``decode`` turns the ids of a sample's response into text, by the name of their model; ``weight_version`` gives the engine's,
+    for filters by staleness.
     ``recovered`` is what the journal behind ``recorder`` held: its sessions come into memory when they are first asked for.
     Whatever is asked about a session of another worker (``ownership``) raises OwnedElsewhere.
     """
@@ -67,7 +68,7 @@ class Sessions:
     def __init__(
         self,
         config: Config,
-        decode: Callable[[list[int]], str],
+        decode: Callable[[str, list[int]], str],
         weight_version: Callable[[], int],
         recorder: Recorder | None = None,
         recovered: Recovered | None = None,

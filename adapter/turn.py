@@ -23,23 +23,20 @@ from adapter.errors import (
     AdapterError,
     BadRequest,
     Interrupted,
-    NotFound,
     PromptTooLong,
     Unavailable,
     UpstreamFailed,
     from_engine,
 )
 from adapter.guiding import ensured_guide
-from adapter.handles import HandleIds, Handles
 from adapter.ids import ReplyIds
 from adapter.logs import event
-from adapter.parsing import choose_parsers
-from adapter.prompting import PlannedPrompt, Prompting, for_policy
+from adapter.prompting import PlannedPrompt, for_policy
 from adapter.protocols.common import manager_message
 from adapter.recorder import ReplyRecord
-from adapter.render.prompt import Renderer
 from adapter.sampled import Sampled
 from adapter.sampling import EffectiveSampling, effective_sampling
+from adapter.served import ServedModel, ServedModels
 from adapter.sessions import Session
 from adapter.trajectory import reason_of
 from adapter.types import (
@@ -67,27 +64,14 @@ class TurnServices:
     """What every turn needs; built once at start."""
 
     config: Config
-    engine: Engine
-    prompting: Prompting
+    models: ServedModels
     ids: ReplyIds
     admission: Admission
 
     @classmethod
-    def build(cls, config: Config, engine: Engine, renderer: Renderer, ids: ReplyIds | None = None) -> TurnServices:
-        """Raises: UnknownParser."""
-        parsers = choose_parsers(renderer.template.source, config.tool_parser, config.reasoning_parser)
-        ids = ids or HandleIds(Handles())
-        prompting = Prompting(config.served_model_name, renderer, parsers, ids)
+    def build(cls, config: Config, models: ServedModels, ids: ReplyIds) -> TurnServices:
         admission = Admission(config.max_running_turns, config.max_queued_turns, config.max_queue_wait_s)
-        return cls(config, engine, prompting, ids, admission)
-
-    @property
-    def renderer(self) -> Renderer:
-        return self.prompting.renderer
-
-    @property
-    def context_tokens(self) -> int:
-        return min(self.config.max_context_tokens or self.engine.info.max_seq_len, self.engine.info.max_seq_len)
+        return cls(config, models, ids, admission)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +93,11 @@ def _nothing_to_record(outcome: TurnOutcome, events: list[ReplyEvent]) -> None:
 
 async def count_prompt_tokens(services: TurnServices, session: Session | None, request: ChatRequest) -> int:
     """The exact length of the prompt that ``request`` would send now. Raises: BadRequest, NotFound."""
-    check_model(services.config, request)
+    prompting = services.models.find(request.model).prompting
     if session is None:
-        return int((await services.prompting.full_prompt(for_policy(services.config.history_policy, request))).size)
+        return int((await prompting.full_prompt(for_policy(services.config.history_policy, request))).size)
     request = for_policy(session.trajectory.policy, request)
-    return int((await services.prompting.prompt(session, request)).ids.size)
+    return int((await prompting.prompt(session, request)).ids.size)
 
 
 async def prepare_turn(
@@ -123,22 +107,23 @@ async def prepare_turn(
 
     ``choice`` counts the replies to one request: each has the seed of the one before plus one.
     """
-    check_model(services.config, request)
-    request = services.prompting.told(for_policy(session.trajectory.policy, request))
+    model = services.models.find(request.model)
+    request = model.prompting.told(for_policy(session.trajectory.policy, request))
     sampling = effective_sampling(services.config, session.settings.sampling, request, secrets.randbits(63), choice)
-    prompt = await services.prompting.prompt(session, request)
+    prompt = await model.prompting.prompt(session, request)
     generate = GenerateRequest(
         request_id=services.ids.new("gen_", 24),
         prompt_ids=prompt.ids,
-        max_tokens=_token_limit(services, session, sampling, int(prompt.ids.size)),
+        max_tokens=_token_limit(services.config, model, session, sampling, int(prompt.ids.size)),
         sampling=sampling.params,
-        end_ids=services.renderer.end_ids,
-        guide=await ensured_guide(services.prompting, request, prompt, services.engine.info.guides),
+        end_ids=model.renderer.end_ids,
+        guide=await ensured_guide(model.prompting, request, prompt, model.engine.info.guides),
+        lora=model.lora,
         session=session.sid,
         turn=number,
     )
-    await _connect(services.engine)
-    return Turn(services, session, request, label, prompt, generate, sampling)
+    await _connect(model.engine)
+    return Turn(model, session, request, label, prompt, generate, sampling)
 
 
 async def _connect(engine: Engine) -> None:
@@ -149,12 +134,14 @@ async def _connect(engine: Engine) -> None:
         raise from_engine(error) from error
 
 
-def _token_limit(services: TurnServices, session: Session, sampling: EffectiveSampling, prompt_tokens: int) -> int:
+def _token_limit(
+    config: Config, model: ServedModel, session: Session, sampling: EffectiveSampling, prompt_tokens: int
+) -> int:
     """Output tokens that fit. Raises: PromptTooLong, TooManyRequests; BadRequest, if ``min_tokens`` do not fit."""
-    context = min(session.settings.max_context_tokens or services.context_tokens, services.context_tokens)
+    context = min(session.settings.max_context_tokens or model.context_tokens, model.context_tokens)
     if prompt_tokens >= context:
         raise PromptTooLong(prompt_tokens, context)
-    left = session.tokens_left(services.config)
+    left = session.tokens_left(config)
     limit = min(sampling.max_tokens, context - prompt_tokens, *([] if left is None else [left]))
     if sampling.params.min_tokens > limit:
         message = f"min_tokens is {sampling.params.min_tokens}, but only {limit} tokens may be sampled"
@@ -167,7 +154,7 @@ class Turn:
 
     def __init__(
         self,
-        services: TurnServices,
+        model: ServedModel,
         session: Session,
         request: ChatRequest,
         label: Label,
@@ -180,19 +167,19 @@ class Turn:
         self.prompt = prompt
         self.sampling = sampling
         self.number = generate.turn
-        self.ids = services.ids.for_turn(session.sid, generate.turn)
+        self.ids = model.prompting.ids.for_turn(session.sid, generate.turn)
         """The source of the ids in this reply."""
         self.reason = reason_of(prompt.plan, prompt.ids)
         """How its history was recognised."""
         self.outcome: TurnOutcome | None = None
-        self.warning = None if services.prompting.parsers.tool_format_known or not request.tools else NO_TOOL_FORMAT
+        self.warning = None if model.prompting.parsers.tool_format_known or not request.tools else NO_TOOL_FORMAT
         """What the client should know though its request is served."""
-        self._services = services
+        self._model = model
         self._label = label
         self._generate = generate
         self._sampled = Sampled(told=request.log_probs)
         self._started_at = time.time()
-        self._pipeline = services.prompting.pipeline(prompt.ids, request, request.stop, prompt.replied)
+        self._pipeline = model.prompting.pipeline(prompt.ids, request, request.stop, prompt.replied)
 
     async def events(self, complete: Complete = _nothing_to_record) -> AsyncGenerator[list[ReplyEvent], None]:
         """Batches of reply events as tokens arrive; the turn is committed when the last batch is given, and durable at the end.
@@ -223,7 +210,7 @@ class Turn:
 
     async def _run(self, complete: Complete) -> AsyncGenerator[list[ReplyEvent], None]:
         try:
-            async with aclosing(self._services.engine.generate(self._generate)) as chunks:
+            async with aclosing(self._model.engine.generate(self._generate)) as chunks:
                 async for chunk in chunks:
                     self._sampled.add(chunk)
                     events = self._pipeline.feed(chunk.ids)
@@ -299,6 +286,7 @@ class Turn:
         kept = stopped.tokens if stopped is not None else self._sampled.count
         log_probs = self._sampled.log_probs(kept)
         params = self._generate.sampling
+        mode = self._model.engine.info.log_prob_mode
         suspect = params.temperature > 0 and params.top_k != 1 and kept >= SUSPECT_ZERO_TOKENS and not log_probs.any()
         return TurnRecord(
             prompt_ids=self.prompt.ids,
@@ -308,9 +296,7 @@ class Turn:
             ill_formed=ill_formed,
             untrainable="suspect_logprobs" if suspect else None,
             versions=self._sampled.versions(kept),
-            sampling=Sampling(
-                params, self._generate.max_tokens, self._services.engine.info.log_prob_mode, self._generate.guide
-            ),
+            sampling=Sampling(params, self._generate.max_tokens, mode, self._generate.guide, self._model.name),
             cached_tokens=self._sampled.cached_tokens,
             started_at=self._started_at,
             finished_at=time.time(),
@@ -319,9 +305,3 @@ class Turn:
             normalised=self.request.normalised,
             label=self._label,
         )
-
-
-def check_model(config: Config, request: ChatRequest) -> None:
-    known = (config.served_model_name, *config.model_alias)
-    if request.model is not None and request.model not in known and "*" not in config.model_alias:
-        raise NotFound(f"there is no model {request.model!r}; served: {', '.join(known)}", field="model")

@@ -69,6 +69,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.journaling",
         "adapter.journal_check",
         "adapter.sessions",
+        "adapter.served",
         "adapter.turn",
     ),
     ("adapter.http",),

@@ -89,7 +89,7 @@ class ChoicesMaker(ReplyMaker):
         return Choice(made, self._tokens(turn) if self._chat.log_probs else None)
 
     def _tokens(self, turn: Turn) -> list[TokenLogProb]:
-        tokenizer = self._services.renderer.tokenizer
+        tokenizer = self._services.models.find(self._chat.model).renderer.tokenizer
         return [TokenLogProb(token_bytes(tokenizer, token), log_prob) for token, log_prob in turn.take_tokens()]
 
 

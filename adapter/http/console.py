@@ -27,7 +27,6 @@ from adapter.reply import LiveReply, ReplyState
 from adapter.sessions import Session
 from adapter.trajectory import Node
 from adapter.trajectory.mainline import main_line
-from adapter.turn import check_model
 from adapter.types import ChatRequest
 
 
@@ -75,13 +74,12 @@ def _running(request: web.Request, protocol: WireProtocol, body: Mapping[str, An
 def _start(request: web.Request, protocol: WireProtocol, body: Mapping[str, Any], chat: ChatRequest) -> LiveReply:
     """Raises: AdapterError."""
     state = request.app[STATE]
-    config = state.services.config
-    check_model(config, chat)
+    state.services.models.find(chat.model)  # before anything is opened for it
     session = session_of(request, state.sessions, protocol, body)
     saved = main_line(session.trajectory.chains())
     _check_results(request, session, saved, chat)
     messages = (*(node.message for node in saved if node.message is not None), *chat.messages)
-    reply = LiveReply(protocol.name, body, background=True, keep_bytes=config.replay_reply_bytes)
+    reply = LiveReply(protocol.name, body, background=True, keep_bytes=state.services.config.replay_reply_bytes)
     start_reply(request, session, protocol, dataclasses.replace(chat, messages=messages, handles=()), reply)
     return reply
 

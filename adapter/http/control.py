@@ -45,13 +45,13 @@ async def explain_session(request: web.Request) -> web.StreamResponse:
     """``GET /v1/sessions/SID/explain``: how each turn's history was recognised, and what its prompt is made of."""
     state = request.app[STATE]
     session = state.sessions.find(request.match_info["sid"])
-    tokenizer = state.services.renderer.tokenizer
+    models = state.services.models
 
     def readable(turn: dict[str, Any]) -> dict[str, Any]:
         split = turn.get("divergence")
         if split is None:
             return turn
-        texts = {side: tokenizer.decode(split[side], skip_special_tokens=False) for side in ("before", "known", "sent")}
+        texts = {side: models.decode(turn["head"]["model"], split[side]) for side in ("before", "known", "sent")}
         return {**turn, "divergence": {**split, "text": texts}}
 
     turns = [readable(turn.to_dict()) for turn in session.trajectory.explain()]

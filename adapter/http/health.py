@@ -27,16 +27,18 @@ async def _readiness(request: web.Request) -> tuple[int, dict[str, Any]]:
     if sessions.recorder.failure is not None:
         return 503, {"status": "unavailable", "reason": f"the journal: {sessions.recorder.failure}"}
     try:
-        await services.engine.check_ready()
+        for model in services.models:
+            await model.engine.check_ready()
     except EngineError as error:
         return 503, {"status": "unavailable", "reason": str(error)}
-    info = services.engine.info
+    model = services.models.default
+    info = model.engine.info
     return 200, {
         "status": "ready",
         "engine_model": info.model,
         "log_prob_mode": info.log_prob_mode,
         "weight_version": info.weight_version,
-        "max_context_tokens": services.context_tokens,
+        "max_context_tokens": model.context_tokens,
     }
 
 

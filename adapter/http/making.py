@@ -37,7 +37,7 @@ class ReplyMaker:
         self._protocol = protocol
         self._chat = chat
         self._label = label
-        self.model = chat.model or services.config.served_model_name
+        self.model = chat.model or services.models.default.name
         self.reply_id = protocol.new_reply_id(services.ids)
         self.created = int(time.time())
 

@@ -1,4 +1,4 @@
-"""The served model and its aliases, in one shape that Anthropic's, OpenAI's and Google's clients read.
+"""The served models, adapters and aliases, in one shape that Anthropic's, OpenAI's and Google's clients read.
 
 Google's SDK for Python asks for the list under ``/v1``, others of its clients under ``/v1beta``.
 """
@@ -10,13 +10,12 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from adapter.errors import NotFound
 from adapter.http.state import STATE
 
 
 async def list_models(request: web.Request) -> web.StreamResponse:
     """``GET /v1/models``; all of them on one page."""
-    models = [_model(request, name) for name in _names(request)]
+    models = [_model(request, name) for name in request.app[STATE].services.models.names()]
     body = {
         "object": "list",
         "data": models,
@@ -30,20 +29,14 @@ async def list_models(request: web.Request) -> web.StreamResponse:
 
 async def show_model(request: web.Request) -> web.StreamResponse:
     """``GET /v1/models/NAME``."""
-    name, names = request.match_info["model"], _names(request)
-    if name not in names:
-        raise NotFound(f"there is no model {name!r}; served: {', '.join(names)}", field="model")
+    name = request.match_info["model"]
     return web.Response(body=orjson.dumps(_model(request, name)), content_type="application/json")
 
 
-def _names(request: web.Request) -> list[str]:
-    config = request.app[STATE].services.config
-    return [config.served_model_name, *(alias for alias in config.model_alias if alias != "*")]
-
-
 def _model(request: web.Request, name: str) -> dict[str, Any]:
-    """OpenAI's and Anthropic's members, then Google's."""
+    """OpenAI's and Anthropic's members, then Google's. Raises: NotFound."""
     services = request.app[STATE].services
+    context_tokens = services.models.find(name).context_tokens
     return {
         "id": name,
         "object": "model",
@@ -56,7 +49,7 @@ def _model(request: web.Request, name: str) -> dict[str, Any]:
         "baseModelId": name,
         "version": "1",
         "displayName": name,
-        "inputTokenLimit": services.context_tokens,
-        "outputTokenLimit": min(services.config.max_tokens, services.context_tokens),
+        "inputTokenLimit": context_tokens,
+        "outputTokenLimit": min(services.config.max_tokens, context_tokens),
         "supportedGenerationMethods": ["generateContent", "streamGenerateContent", "countTokens"],
     }

@@ -20,7 +20,7 @@ from adapter.labels import label_request
 from adapter.protocols.base import WireProtocol
 from adapter.reply import LiveReply
 from adapter.sessions import Session
-from adapter.turn import check_model, count_prompt_tokens
+from adapter.turn import count_prompt_tokens
 from adapter.types import ChatRequest
 
 Amend = Callable[[web.Request, dict[str, Any]], dict[str, Any]]
@@ -56,7 +56,7 @@ def ask(request: web.Request, protocol: WireProtocol, body: dict[str, Any], *, b
     """Find the reply to ``body``, or start one; nothing of that has happened yet when this returns. Raises: AdapterError."""
     chat = _streamed_by_header(request, body, protocol.parse_request(body))
     state = request.app[STATE]
-    check_model(state.services.config, chat)
+    state.services.models.find(chat.model)  # before anything is opened for it
     session = session_of(request, state.sessions, protocol, body)
     key = request.headers.get("Idempotency-Key")
     reply = session.replies.find(protocol.name, body, key, is_retry=_is_retry(request))

@@ -17,6 +17,7 @@ from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
 from adapter.journaling import prepared, recording
 from adapter.render.prompt import Renderer
+from adapter.served import Loaded, serve
 from adapter.serving import WorkerPlace
 from adapter.sessions import Sessions
 from adapter.turn import TurnServices
@@ -59,11 +60,13 @@ async def _recorded(
     engine: Engine, renderer: Renderer, config: Config, ids: ReplyIds | None, place: WorkerPlace
 ) -> AsyncIterator[TestServer]:
     async with recording(config, place.ownership.slot) as recorded:
-        services = TurnServices.build(config, engine, renderer, ids or HandleIds(recorded.handles))
+        ids = ids or HandleIds(recorded.handles)
+        models = serve([Loaded(config, engine, renderer)], ids)
+        services = TurnServices.build(config, models, ids)
         sessions = Sessions(
             config,
-            renderer.decode,
-            lambda: services.engine.info.weight_version,
+            models.decode,
+            lambda: models.default.engine.info.weight_version,
             recorded.recorder,
             recorded.recovered,
             place.ownership,

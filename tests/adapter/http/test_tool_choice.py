@@ -140,6 +140,6 @@ async def test_a_reply_that_was_cut_behind_its_call_is_closed_in_the_next_prompt
         await ask(server, MESSAGES, messages=history, **ONE[MESSAGES])
         one, two = (request.prompt_ids.tolist() for request in engine.requests)
         assert two[: len(one)] == one
-        told = server.state.services.renderer.decode(two[len(one) :])
+        told = server.state.services.models.default.renderer.decode(two[len(one) :])
         assert told.startswith(f"I add.\n{call(1)}<|im_end|>\n<|im_start|>user\n<tool_response>\none\n</tool_response>")
         assert sampled(await only_sample(server)) == [*kept, *encode("1"), END]
