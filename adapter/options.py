@@ -60,5 +60,5 @@ def _option(field: dataclasses.Field[Any]) -> Callable[[Callable[..., Any]], Cal
 
 def _click_type(kind: type) -> Any:
     if issubclass(kind, StrEnum):
-        return click.Choice(list(kind))
+        return click.Choice([member.value for member in kind])  # of the members themselves click takes the names
     return click.Path(path_type=Path) if kind is Path else kind
