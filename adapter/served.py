@@ -77,6 +77,9 @@ class ServedModels:
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
 
+    def __len__(self) -> int:
+        return len(self._models)
+
     def _known(self, name: str) -> ServedModel | None:
         own = self._aliases.get(name) or self._aliases.get(ANY_NAME, "")
         return self._models.get(name) or self._models.get(own)

@@ -61,7 +61,7 @@ def tokenizer_dir(config: Config, tell: Tell) -> Path:
 @asynccontextmanager
 async def embedded_engine(config: Config, tell: Tell, run_dir: Path) -> AsyncIterator[EmbeddedTriton]:
     """A tritonserver of our own with the configured model, ready. Its files and its log go to ``run_dir``."""
-    parameters = _engine_parameters(config, tell)
+    parameters = engine_parameters(config, tell)
     repository = render_repository(config.engine_model, run_dir / "repository", parameters)
     tell(f"starting Triton with the {config.engine_model} model (log: {run_dir / 'triton.log'})")
     async with EmbeddedTriton(
@@ -71,7 +71,8 @@ async def embedded_engine(config: Config, tell: Tell, run_dir: Path) -> AsyncIte
         yield triton
 
 
-def _engine_parameters(config: Config, tell: Tell) -> dict[str, str]:
+def engine_parameters(config: Config, tell: Tell) -> dict[str, str]:
+    """Of the embedded model. Raises: ConfigError; AssetError."""
     parameters = dict(_name_and_value(item) for item in config.engine_setting)
     if config.engine_log is not None:
         parameters["engine_log"] = str(config.engine_log.absolute())

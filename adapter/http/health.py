@@ -26,11 +26,12 @@ async def _readiness(request: web.Request) -> tuple[int, dict[str, Any]]:
     services, sessions = request.app[STATE].services, request.app[STATE].sessions
     if sessions.recorder.failure is not None:
         return 503, {"status": "unavailable", "reason": f"the journal: {sessions.recorder.failure}"}
-    try:
-        for model in services.models:
+    for model in services.models:
+        try:
             await model.engine.check_ready()
-    except EngineError as error:
-        return 503, {"status": "unavailable", "reason": str(error)}
+        except EngineError as error:
+            whose = f"{model.name}: " if len(services.models) > 1 else ""
+            return 503, {"status": "unavailable", "reason": f"{whose}{error}"}
     model = services.models.default
     info = model.engine.info
     return 200, {

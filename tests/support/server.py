@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -43,25 +43,25 @@ async def serving(
     config: Config | None = None,
     ids: ReplyIds | None = None,
     place: WorkerPlace | None = None,
+    beside: Sequence[Loaded] = (),
 ) -> AsyncIterator[TestServer]:
-    """With a journal only where ``config`` names a folder for it."""
+    """With a journal only where ``config`` names a folder for it. ``beside`` are served beside the model of ``config``."""
     config = dataclasses.replace(config or Config(), port=0)
     place = place or WorkerPlace()
     if config.journal is None:
         config = dataclasses.replace(config, durability=Durability.NONE)
     config = dataclasses.replace(config, workers=place.ownership.workers)
     with prepared(config) if place.ownership.slot == 0 else nullcontext():
-        async with _recorded(engine, renderer, config, ids, place) as server:
+        async with _recorded([Loaded(config, engine, renderer), *beside], ids, place) as server:
             yield server
 
 
 @asynccontextmanager
-async def _recorded(
-    engine: Engine, renderer: Renderer, config: Config, ids: ReplyIds | None, place: WorkerPlace
-) -> AsyncIterator[TestServer]:
+async def _recorded(loaded: Sequence[Loaded], ids: ReplyIds | None, place: WorkerPlace) -> AsyncIterator[TestServer]:
+    config = loaded[0].config
     async with recording(config, place.ownership.slot) as recorded:
         ids = ids or HandleIds(recorded.handles)
-        models = serve([Loaded(config, engine, renderer)], ids)
+        models = serve(loaded, ids)
         services = TurnServices.build(config, models, ids)
         sessions = Sessions(
             config,
