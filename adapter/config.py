@@ -148,6 +148,12 @@ class Config:
         None, "Folder of the journal. Default: `rollserve/journal` in $XDG_STATE_HOME or ~/.local/state."
     )
     journal_segment_bytes: int = setting(64 * 1024 * 1024, "Size at which a file of the journal is left for a new one.")
+    metrics_public: bool = setting(False, "With access keys on: `GET /metrics` takes no key. It names no session.")
+    otel_endpoint: str | None = setting(
+        None,
+        "OpenTelemetry collector (OTLP over HTTP, http://HOST:4318) that is sent a trace of every turn; needs the extra "
+        "`otel`. Default: what the OTEL_* variables say, else none.",
+    )
     log_format: str = setting("text", "`text` or `json`.")
     log_level: str = setting("info", "`debug`, `info`, `warning` or `error`.")
 
