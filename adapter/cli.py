@@ -72,7 +72,7 @@ def up(config: Config) -> None:
 @config_options
 def serve(config: Config) -> None:
     """Serve in front of a Triton that is already running (--triton HOST:PORT, --tokenizer DIR)."""
-    if config.triton is None:
+    if not config.triton and config.triton_file is None:
         raise click.UsageError("--triton HOST:PORT is needed; `rollserve up` starts a Triton of its own")
     _run(_serve(config))
 

@@ -37,8 +37,15 @@ class Config:
         secret=True,
     )
     admin_key_file: Path | None = setting(None, "File that holds the admin key.")
-    triton: str | None = setting(
-        None, "gRPC address HOST:PORT of a running Triton. Without it `up` starts the embedded one."
+    triton: tuple[str, ...] = setting(
+        (),
+        "gRPC address HOST:PORT of a running Triton; may be repeated, for replicas. Without it `up` starts the embedded one.",
+    )
+    triton_file: Path | None = setting(
+        None, "File with the addresses of the Tritons, a HOST:PORT a line; read again when it changes."
+    )
+    failover_wait_s: float = setting(
+        60.0, "How long a reply that broke off with its engine waits for an engine to go on with it."
     )
     engine_model: str = setting(
         "transformers", "Embedded model: `transformers` (real) or `scripted` (replies from a script)."
@@ -160,6 +167,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.admin_key is not None and not _is_key(self.admin_key):
             raise ConfigError(f"the admin key must have {LEAST_KEY} or more printable ASCII characters, without spaces")
+        if self.triton and self.triton_file is not None:
+            raise ConfigError("triton and triton_file are both set; one of them is enough")
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; it takes one of {', '.join(allowed)}")
@@ -196,6 +205,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "keep_finished": (0, 10**7),
     "finish_grace_s": (0, 3600),
     "connect_timeout_s": (0.01, 3600),
+    "failover_wait_s": (0, 86400),
     "first_token_timeout_s": (0.01, 86400),
     "inactivity_timeout_s": (0.01, 86400),
     "first_event_wait_s": (0, 60),

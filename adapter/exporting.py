@@ -21,7 +21,7 @@ class Exporting:
     engine's, to filter by staleness."""
 
     decode: Callable[[str, list[int]], str]
-    weight_version: Callable[[], int]
+    weight_version: Callable[[], int | None]
     grace_s: float
 
     async def ended(self, session: Session, request: FinishRequest, render: Render) -> bytes:

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from adapter.access import AccessKeys
 from adapter.config import Config, ConfigError
+from adapter.engines import configured_addresses, engine_pool, is_attached, weight_version
 from adapter.handles import HandleIds
 from adapter.http.server import Address, Extend, listening
 from adapter.http.state import ServerState
@@ -25,9 +26,7 @@ from adapter.served import Loaded, serve
 from adapter.sessions import Sessions
 from adapter.turn import TurnServices
 from engine.assets import demo_model_dir
-from engine.client import ClientOptions, TritonClient
 from engine.launch import EmbeddedTriton, TritonOptions
-from engine.probe import probe
 from engine.repository import render_repository
 
 Tell = Callable[[str], None]
@@ -53,7 +52,7 @@ def tokenizer_dir(config: Config, tell: Tell) -> Path:
     """
     if config.tokenizer or config.model_dir:
         return config.tokenizer or config.model_dir or Path()
-    if config.triton is not None:
+    if is_attached(config):
         raise ConfigError("--tokenizer is needed with --triton: the folder with the served model's tokenizer.json")
     return demo_model_dir(tell)
 
@@ -107,7 +106,7 @@ def load_renderer(config: Config, tell: Tell) -> Renderer:
     Raises: TokenizerError; UnknownParser; ConfigError, for settings that exclude one another; as ``tokenizer_dir``.
     """
     embedded = config.engine_setting or config.engine_log or config.engine_model != Config().engine_model
-    if config.triton is not None and embedded:
+    if is_attached(config) and embedded:
         raise ConfigError(
             "engine_model, engine_setting and engine_log are for the embedded engine; leave them out with --triton"
         )
@@ -131,30 +130,26 @@ class WorkerPlace:
 @asynccontextmanager
 async def adapter_server(
     config: Config,
-    triton: str,
+    triton: str | Sequence[str],
     renderer: Renderer,
     ids: ReplyIds | None = None,
     place: WorkerPlace | None = None,
 ) -> AsyncIterator[RunningServer]:
-    """Probe the engine at ``triton`` (HOST:PORT), then serve in front of it.
+    """Serve in front of the engines at ``triton``, one HOST:PORT or several.
 
-    Raises: EngineError, if the engine is not fit to be served from; StorageError, if the journal cannot be used.
+    Raises: ProbeFailed, if none of them is fit to be served from; one that cannot be reached is waited for while this serves.
+    StorageError, if the journal cannot be used.
     """
     place = place or WorkerPlace()
-    options = ClientOptions(
-        connect_timeout_s=config.connect_timeout_s,
-        first_token_timeout_s=config.first_token_timeout_s,
-        inactivity_timeout_s=config.inactivity_timeout_s,
-    )
-    info = await probe(triton, options=options)
-    async with recording(config, place.ownership.slot) as recorded, TritonClient(triton, info, options) as client:
+    addresses = (triton,) if isinstance(triton, str) else triton
+    async with recording(config, place.ownership.slot) as recorded, engine_pool(config, addresses) as engine:
         ids = ids or HandleIds(recorded.handles)
-        models = serve([Loaded(config, client, renderer)], ids)
+        models = serve([Loaded(config, engine, renderer)], ids)
         services = TurnServices.build(config, models, ids)
         sessions = Sessions(
             config,
             models.decode,
-            lambda: models.default.engine.info.weight_version,
+            lambda: weight_version(models.default.engine),
             recorded.recorder,
             recorded.recovered,
             place.ownership,
@@ -165,14 +160,14 @@ async def adapter_server(
 
 
 @asynccontextmanager
-async def configured_engine(config: Config, tell: Tell) -> AsyncIterator[str]:
-    """The gRPC address of the configured Triton, or of an embedded one that runs meanwhile. Raises: EngineError."""
-    if config.triton is None:
+async def configured_engine(config: Config, tell: Tell) -> AsyncIterator[tuple[str, ...]]:
+    """The gRPC addresses of the configured Tritons, or of an embedded one that runs meanwhile. Raises: EngineError."""
+    if not is_attached(config):
         with tempfile.TemporaryDirectory(prefix="rollserve-") as run_dir:
             async with embedded_engine(config, tell, Path(run_dir)) as triton:
-                yield triton.grpc_address
+                yield (triton.grpc_address,)
         return
-    yield config.triton
+    yield configured_addresses(config)
 
 
 @asynccontextmanager

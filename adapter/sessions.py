@@ -69,7 +69,7 @@ class Sessions:
         self,
         config: Config,
         decode: Callable[[str, list[int]], str],
-        weight_version: Callable[[], int],
+        weight_version: Callable[[], int | None],
         recorder: Recorder | None = None,
         recovered: Recovered | None = None,
         ownership: Ownership | None = None,

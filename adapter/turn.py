@@ -31,6 +31,7 @@ from adapter.errors import (
 from adapter.guiding import ensured_guide
 from adapter.ids import ReplyIds
 from adapter.logs import event
+from adapter.metrics import Stage
 from adapter.prompting import PlannedPrompt, for_policy
 from adapter.protocols.common import manager_message
 from adapter.recorder import ReplyRecord
@@ -48,6 +49,7 @@ from adapter.types import (
     TurnRecord,
     Usage,
 )
+from adapter.watching import TurnWatch, Watching
 from engine.errors import EngineError
 from engine.types import Engine, FinishReason, GenerateRequest, TokenChunk
 
@@ -67,11 +69,14 @@ class TurnServices:
     models: ServedModels
     ids: ReplyIds
     admission: Admission
+    watching: Watching
 
     @classmethod
-    def build(cls, config: Config, models: ServedModels, ids: ReplyIds) -> TurnServices:
+    def build(
+        cls, config: Config, models: ServedModels, ids: ReplyIds, watching: Watching | None = None
+    ) -> TurnServices:
         admission = Admission(config.max_running_turns, config.max_queued_turns, config.max_queue_wait_s)
-        return cls(config, models, ids, admission)
+        return cls(config, models, ids, admission, watching or Watching())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +106,20 @@ async def count_prompt_tokens(services: TurnServices, session: Session | None, r
 
 
 async def prepare_turn(
-    services: TurnServices, session: Session, number: int, request: ChatRequest, label: Label, choice: int = 0
+    services: TurnServices,
+    session: Session,
+    number: int,
+    request: ChatRequest,
+    label: Label,
+    watch: TurnWatch,
+    choice: int = 0,
 ) -> Turn:
     """Everything that can be refused before the engine is asked. Raises: AdapterError.
 
     ``choice`` counts the replies to one request: each has the seed of the one before plus one.
     """
     model = services.models.find(request.model)
+    await _connect(model.engine)
     request = model.prompting.told(for_policy(session.trajectory.policy, request))
     sampling = effective_sampling(services.config, session.settings.sampling, request, secrets.randbits(63), choice)
     prompt = await model.prompting.prompt(session, request)
@@ -122,8 +134,7 @@ async def prepare_turn(
         session=session.sid,
         turn=number,
     )
-    await _connect(model.engine)
-    return Turn(model, session, request, label, prompt, generate, sampling)
+    return Turn(model, session, request, label, prompt, generate, sampling, watch)
 
 
 async def _connect(engine: Engine) -> None:
@@ -161,6 +172,7 @@ class Turn:
         prompt: PlannedPrompt,
         generate: GenerateRequest,
         sampling: EffectiveSampling,
+        watch: TurnWatch,
     ) -> None:
         self.session = session
         self.request = request

@@ -9,6 +9,7 @@ EngineError
 ├── ProbeFailed            the model answers, but not in a way that may be served and trained on
 └── EngineSetupError       before any request
     ├── RepositoryError    the model repository cannot be rendered as asked
+    ├── EndpointListError  the list of endpoints cannot be read, is empty, or has something else in it
     └── LaunchFailed       a tritonserver was not found, did not start, or did not load the model
 """
 
@@ -49,6 +50,10 @@ class EngineSetupError(EngineError):
 
 class RepositoryError(EngineSetupError):
     """Unknown model, unknown or missing parameter, or an unusable target folder."""
+
+
+class EndpointListError(EngineSetupError):
+    """The endpoints cannot be told from what was given; the message names the file, or the setting, and the entry."""
 
 
 class LaunchFailed(EngineSetupError):

@@ -50,6 +50,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("engine", "adapter.storage", "adapter.guides"),
     (
+        "adapter.engines",
         "adapter.guiding",
         "adapter.prompting",
         "adapter.recorder",

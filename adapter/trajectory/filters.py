@@ -72,8 +72,8 @@ class ExportFilters:
             drop_truncated=_flag(document, "drop_truncated"),
         )
 
-    def at(self, version: int) -> ExportFilters:
-        """The same filters, ``version`` being the current one if they name none."""
+    def at(self, version: int | None) -> ExportFilters:
+        """The same filters, ``version`` being the current one if they name none; None if that is not known."""
         return self if self.current_version is not None else replace(self, current_version=version)
 
     def check(self) -> None:

@@ -21,11 +21,11 @@ from adapter.configuring import load_config
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a worker is started with. ``urls``: where each slot's worker is reached on its own; ``triton`` HOST:PORT; ``secret``:
-    what the workers of this start know one another by."""
+    """What a worker is started with. ``urls``: where each slot's worker is reached on its own; ``triton``: HOST:PORT of each engine;
+    ``secret``: what the workers of this start know one another by."""
 
     slot: int
-    triton: str
+    triton: tuple[str, ...]
     urls: tuple[str, ...]
     ports: tuple[int, ...]
     """Of each slot's own address, on the configured host."""
@@ -47,7 +47,7 @@ class Assignment:
         document = json.loads(line)
         return cls(
             slot=document["slot"],
-            triton=document["triton"],
+            triton=tuple(document["triton"]),
             urls=tuple(document["urls"]),
             ports=tuple(document["ports"]),
             secret=document["secret"],

@@ -171,7 +171,7 @@ async def _listen(worker: _Worker) -> None:
 
 
 @asynccontextmanager
-async def workers(config: Config, triton: str) -> AsyncIterator[str]:
+async def workers(config: Config, triton: Sequence[str]) -> AsyncIterator[str]:
     """As many workers as configured, all of them serving; gives the URL that they share. Raises: ConfigError, WorkersFailed."""
     config, ports = _ports(config)
     supervisor = Supervisor(_assignments(config, triton, ports), config)
@@ -186,11 +186,11 @@ async def workers(config: Config, triton: str) -> AsyncIterator[str]:
             await watching
 
 
-def _assignments(config: Config, triton: str, ports: Sequence[int]) -> list[Assignment]:
+def _assignments(config: Config, triton: Sequence[str], ports: Sequence[int]) -> list[Assignment]:
     base = urlsplit(config.advertise_url or f"http://{config.host}")
     urls = tuple(f"{base.scheme}://{base.hostname}:{port}" for port in ports)
     secret = secrets.token_urlsafe(32)
-    return [Assignment(slot, triton, urls, tuple(ports), secret, config) for slot in range(config.workers)]
+    return [Assignment(slot, tuple(triton), urls, tuple(ports), secret, config) for slot in range(config.workers)]
 
 
 def _ports(config: Config) -> tuple[Config, list[int]]:
