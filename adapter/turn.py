@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
 from adapter.admission import Admission
@@ -189,9 +189,11 @@ class Turn:
         self._model = model
         self._label = label
         self._generate = generate
+        self._watch = watch
         self._sampled = Sampled(told=request.log_probs)
         self._started_at = time.time()
         self._pipeline = model.prompting.pipeline(prompt.ids, request, request.stop, prompt.replied)
+        watch.prepared(generate, self.reason)
 
     async def events(self, complete: Complete = _nothing_to_record) -> AsyncGenerator[list[ReplyEvent], None]:
         """Batches of reply events as tokens arrive; the turn is committed when the last batch is given, and durable at the end.
@@ -221,9 +223,10 @@ class Turn:
         return self._sampled.take(self._pipeline.tokens if self.outcome is None else self.outcome.usage.output_tokens)
 
     async def _run(self, complete: Complete) -> AsyncGenerator[list[ReplyEvent], None]:
-        try:
+        with self._generating():
             async with aclosing(self._model.engine.generate(self._generate)) as chunks:
                 async for chunk in chunks:
+                    self._watch.sampled(chunk)
                     self._sampled.add(chunk)
                     events = self._pipeline.feed(chunk.ids)
                     if chunk.finished is not None or self._pipeline.stopped is not None:
@@ -232,13 +235,23 @@ class Turn:
                         yield events
                 else:
                     raise UpstreamFailed("the engine ended the reply without saying why")
-        except EngineError as error:
-            raise from_engine(error) from error
         events += self._pipeline.finish(self._finish_reason(chunk))
         reason = self._finish_reason(chunk)  # again: what finish flushed may have completed a stop string
-        self._commit(reason, events, complete)
+        with self._watch.stage(Stage.COMMIT):
+            self._commit(reason, events, complete)
         yield events
-        await self.session.recorder.settled()
+        with self._watch.stage(Stage.JOURNAL):
+            await self.session.recorder.settled()
+        self._watch.durable()
+
+    @contextmanager
+    def _generating(self) -> Iterator[None]:
+        """While the engine works. Raises: AdapterError, for its failures."""
+        try:
+            with self._watch.stage(Stage.GENERATE):
+                yield
+        except EngineError as error:
+            raise from_engine(error) from error
 
     def _finish_reason(self, last: TokenChunk) -> FinishReason:
         if self._pipeline.stopped is not None:
@@ -271,6 +284,7 @@ class Turn:
             save=lambda saved: session.record(saved, reply),
         )
         self.outcome = outcome
+        self._watch.committed(record, self.reason, self.prompt.plan)
         base = self.prompt.plan.base
         if base is not None and base.number is not None:
             session.replies.gone_on_from(base.number)
@@ -279,6 +293,7 @@ class Turn:
         """A client may replay what it was given of a cut reply; then that part becomes its turn."""
         if not self._sampled:
             return
+        self._watch.cut(self._sampled.count)
         session = self.session
         try:
             session.trajectory.record_interrupted(

@@ -10,17 +10,19 @@ The usage counts the prompt once, as the first choice found it, and what was sam
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, aclosing, contextmanager
 from typing import Any
 
 from adapter.http.making import ReplyMaker, debug_headers, log_turn
 from adapter.jsontext import dump_json
+from adapter.metrics import Stage
 from adapter.parsing import token_bytes
 from adapter.protocols.base import Choice, ChoiceStream, ManyChoices
 from adapter.reply import LiveReply
 from adapter.turn import Turn, TurnOutcome, prepare_turn
 from adapter.types import TokenLogProb, Usage
+from adapter.watching import TurnWatch
 
 
 class ChoicesMaker(ReplyMaker):
@@ -31,15 +33,18 @@ class ChoicesMaker(ReplyMaker):
         services = self._services
         assert isinstance(self._protocol, ManyChoices)
         make = self._stream_choices if self._chat.stream else self._whole_choices
-        with self._session.turn_in_flight(services.config, count) as first:
-            async with services.admission.places(count):
-                turns = [
-                    await prepare_turn(services, self._session, first + at, self._chat, self._label, choice=at)
-                    for at in range(count)
-                ]
+        with self._watched(reply, count) as watches, self._session.turn_in_flight(services.config, count) as first:
+            async with AsyncExitStack() as stack:
+                with _stage(watches, Stage.QUEUE):
+                    await stack.enter_async_context(services.admission.places(count))
+                with _stage(watches, Stage.PREPARE):
+                    turns = [await self._prepared(first + at, watch, at) for at, watch in enumerate(watches)]
                 await make(self._protocol, turns, reply)
             for turn in turns:
                 log_turn(self._protocol.name, turn)
+
+    async def _prepared(self, number: int, watch: TurnWatch, choice: int) -> Turn:
+        return await prepare_turn(self._services, self._session, number, self._chat, self._label, watch, choice)
 
     async def _stream_choices(self, protocol: ManyChoices, turns: Sequence[Turn], reply: LiveReply) -> None:
         streams = [
@@ -91,6 +96,15 @@ class ChoicesMaker(ReplyMaker):
     def _tokens(self, turn: Turn) -> list[TokenLogProb]:
         tokenizer = self._services.models.find(self._chat.model).renderer.tokenizer
         return [TokenLogProb(token_bytes(tokenizer, token), log_prob) for token, log_prob in turn.take_tokens()]
+
+
+@contextmanager
+def _stage(watches: Iterable[TurnWatch], stage: Stage) -> Iterator[None]:
+    """What turns do together."""
+    with ExitStack() as stack:
+        for watch in watches:
+            stack.enter_context(watch.stage(stage))
+        yield
 
 
 async def _run(turn: Turn) -> None:

@@ -6,15 +6,18 @@ reply complete; an AdapterError that is raised is the answer.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from contextlib import aclosing
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from urllib.parse import quote
 
 from adapter.errors import AdapterError
 from adapter.http.failures import ServerFault
 from adapter.jsontext import dump_json
 from adapter.logs import event
+from adapter.metrics import Stage
 from adapter.protocols.base import WireProtocol
 from adapter.recorder import ReplyRecord
 from adapter.replies import record_of
@@ -22,6 +25,7 @@ from adapter.reply import LiveReply
 from adapter.sessions import Session
 from adapter.turn import Turn, TurnOutcome, TurnServices, prepare_turn
 from adapter.types import ChatRequest, Label, ReplyEvent
+from adapter.watching import CLIENT_GONE, FAULT, INTERRUPTED, TurnWatch
 
 logger = logging.getLogger("rollserve.turn")
 
@@ -30,13 +34,21 @@ class ReplyMaker:
     """Makes a reply that is one turn."""
 
     def __init__(
-        self, services: TurnServices, session: Session, protocol: WireProtocol, chat: ChatRequest, label: Label
+        self,
+        services: TurnServices,
+        session: Session,
+        protocol: WireProtocol,
+        chat: ChatRequest,
+        label: Label,
+        headers: Mapping[str, str],
     ) -> None:
+        """``headers`` of the request may say which trace its turns belong to."""
         self._services = services
         self._session = session
         self._protocol = protocol
         self._chat = chat
         self._label = label
+        self._headers = headers
         self.model = chat.model or services.models.default.name
         self.reply_id = protocol.new_reply_id(services.ids)
         self.created = int(time.time())
@@ -53,11 +65,33 @@ class ReplyMaker:
 
     async def _make(self, reply: LiveReply) -> None:
         services = self._services
-        with self._session.turn_in_flight(services.config) as number:
-            async with services.admission.places():
-                turn = await prepare_turn(services, self._session, number, self._chat, self._label)
+        with self._watched(reply) as (watch,), self._session.turn_in_flight(services.config) as number:
+            async with AsyncExitStack() as stack:
+                with watch.stage(Stage.QUEUE):
+                    await stack.enter_async_context(services.admission.places())
+                with watch.stage(Stage.PREPARE):
+                    turn = await prepare_turn(services, self._session, number, self._chat, self._label, watch)
                 await (self._stream(turn, reply) if self._chat.stream else self._whole(turn, reply))
             log_turn(self._protocol.name, turn)
+
+    @contextmanager
+    def _watched(self, reply: LiveReply, count: int = 1) -> Iterator[list[TurnWatch]]:
+        """Watches of the ``count`` turns that are made inside, told how they ended."""
+        model = self._services.models.find(self._chat.model).name
+        watching = self._services.watching
+        watches = [watching.turn(self._protocol.name, model, self._headers) for _ in range(count)]
+        outcome = FAULT
+        try:
+            yield watches
+        except AdapterError as error:
+            outcome = error.code
+            raise
+        except asyncio.CancelledError:
+            outcome = CLIENT_GONE if reply.abandoned else INTERRUPTED
+            raise
+        finally:
+            for watch in watches:
+                watch.ended(outcome)
 
     async def _stream(self, turn: Turn, reply: LiveReply) -> None:
         frames = self._protocol.stream(

@@ -17,6 +17,7 @@ from adapter.http.session_name import known_session, session_of
 from adapter.http.state import PROTOCOL, STATE
 from adapter.http.stream import SERVER_SENT_EVENTS, EventStream, StreamStyle, write_whole
 from adapter.labels import label_request
+from adapter.metrics import Retry
 from adapter.protocols.base import WireProtocol
 from adapter.reply import LiveReply
 from adapter.sessions import Session
@@ -61,6 +62,7 @@ def ask(request: web.Request, protocol: WireProtocol, body: dict[str, Any], *, b
     key = request.headers.get("Idempotency-Key")
     reply = session.replies.find(protocol.name, body, key, is_retry=_is_retry(request))
     if reply is not None:
+        state.services.watching.metrics.retried(Retry.JOINED if reply.open else Retry.REPLAYED)
         return Asked(chat, session, reply, None)
     keep_bytes = state.services.config.replay_reply_bytes
     reply = LiveReply(protocol.name, body, key, background=background, keep_bytes=keep_bytes)
@@ -72,7 +74,8 @@ def start_reply(
 ) -> ReplyMaker:
     """Let ``reply`` be made, and be found again in its session."""
     make = ChoicesMaker if chat.n > 1 or chat.log_probs else ReplyMaker
-    maker = make(request.app[STATE].services, session, protocol, chat, label_request(request.headers, chat))
+    label = label_request(request.headers, chat)
+    maker = make(request.app[STATE].services, session, protocol, chat, label, request.headers)
     reply.wire_id = maker.reply_id
     session.replies.add(reply)
     reply.start(maker.make)

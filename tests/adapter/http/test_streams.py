@@ -163,7 +163,9 @@ async def test_closing_a_turn_closes_the_generation_before_it_returns(serve, enc
     async with serve(engine, tool_parser="xml") as server:
         session = server.state.sessions.find_or_open("s")
         request = ChatRequest(messages=({"role": "user", "content": "hi"},))
-        turn = await prepare_turn(server.state.services, session, 1, request, Label())
+        services = server.state.services
+        watch = services.watching.turn("test", "slime-actor")
+        turn = await prepare_turn(services, session, 1, request, Label(), watch)
         events = turn.events()
         assert await anext(events)
         await events.aclose()
