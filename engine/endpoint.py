@@ -140,14 +140,21 @@ class Endpoint:
             self.suspect = False
             self.changed()
 
+    async def connect(self) -> None:
+        """Raises: EngineUnavailable."""
+        await self._connected().connect()
+
     async def control(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """One control operation there. Raises: EngineError."""
-        if self.client is None:
-            raise EngineUnavailable(self.last_error or f"{self.address} has not been reached yet")
-        answer = await self.client.control(operation, **arguments)
+        answer = await self._connected().control(operation, **arguments)
         if isinstance(answer.get("weight_version"), int):
             self.weight_version = answer["weight_version"]
         return answer
+
+    def _connected(self) -> Client:
+        if self.client is None:
+            raise EngineUnavailable(self.last_error or f"{self.address} has not been reached yet")
+        return self.client
 
     def gave(self, chunk: TokenChunk) -> None:
         """A chunk came from there."""
