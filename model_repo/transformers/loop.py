@@ -26,7 +26,8 @@ from typing import Any, Protocol
 
 import torch
 
-from .batch import Batch, RowSampler
+from .batch import RowSampler
+from .batches import Batches
 from .guided import GuideCompiler, GuideRefused, GuideState
 from .model_control import ModelControl
 from .slots import Drawn, Slot, Slots
@@ -37,7 +38,7 @@ STOP = "stop"
 
 SHUTTING_DOWN = "the server is shutting down"
 
-BatchMaker = Callable[[RowSampler], Batch]
+BatchMaker = Callable[[RowSampler], Batches]
 
 
 class Generation(Protocol):
@@ -72,7 +73,7 @@ class GenerationLoop:
         self._guides = guides
         self._slots = slots
         self._make_batch = make_batch
-        self._batch: Batch | None = make_batch(slots)
+        self._batch: Batches | None = make_batch(slots)
         self._control = control
         self._warn = warn
         self._broken = ""
@@ -148,7 +149,7 @@ class GenerationLoop:
             self._announce(generation.fail, self._broken, weight_version=self._control.weight_version)
             return
         slot = self._slots.open(generation, guide)
-        self._batch.add(slot.key, generation.request.prompt_ids.tolist())
+        self._batch.add(slot.key, generation.request.prompt_ids.tolist(), generation.request.lora)
 
     def _perform(self, call: Any) -> None:
         figures = {"live": len(self._slots)} | self._counts | (self._batch.figures() if self._batch else {})

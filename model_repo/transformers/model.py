@@ -4,9 +4,9 @@
     the loop's:       batch (the library: scheduler, paged KV cache, forward pass) -> slots, sampling
                       -> common.generation -> client
 
-``settings`` reads the parameters, ``weights`` loads and replaces them, ``model_control`` does stats, flush and new
-weights; ``guided`` compiles grammars; ``batch`` alone touches the library's internals. None of these imports ``common``:
-what they need of it is handed in here, so that each can be tried without a server.
+``settings`` reads the parameters, ``weights`` loads and replaces them, ``model_control`` does stats, flush and new weights;
+``lora`` adds adapters, ``batches`` keeps them apart; ``guided`` compiles grammars; ``batch`` alone touches the library's
+internals. None of these imports ``common``: what they need of it is handed in here, so that each can be tried without a server.
 
 Log probs are raw: log_softmax of the model's logits in float32, before temperature, penalties, truncation and the mask of a
 guide.
@@ -19,13 +19,16 @@ from typing import Any
 
 import torch
 
-from .batch import Batch, check_library
+from .batch import Batch, RowSampler, check_library
+from .batches import Batches
 from .common.contract import load_contract
 from .common.front import Front, FrontSettings
+from .common.loras import read_loras
 from .common.parameters import Parameters
 from .common.triton import TritonReader, TritonSender, warn
 from .guided import GuideCompiler
 from .loop import GenerationLoop
+from .lora import Adapters
 from .model_control import ModelControl
 from .settings import Settings, read_settings
 from .slots import Slots
@@ -41,7 +44,7 @@ class TritonPythonModel:
         front_settings = FrontSettings.from_parameters(parameters)
         settings = read_settings(parameters, front_settings.limits)
         torch.set_num_threads(settings.num_threads)
-        self._loop = _generation_loop(settings)
+        self._loop = _generation_loop(settings, read_loras(parameters.text("loras", "")))
         self._front = Front(load_contract(Path(__file__).parent), front_settings, self._loop, warn)
         self._loop.start()
         self._front.start()
@@ -54,8 +57,13 @@ class TritonPythonModel:
         self._front.close()
 
 
-def _generation_loop(settings: Settings) -> GenerationLoop:
+def _generation_loop(settings: Settings, loras: dict[str, Path]) -> GenerationLoop:
     model = load_model(settings)
+    adapters = Adapters(model, loras)
+
+    def make_batches(sampler: RowSampler) -> Batches:
+        return Batches(lambda: Batch(model, settings.cache, settings.max_seq_len, sampler), adapters)
+
     control = ModelControl(
         model, settings.weight_version, {"vocab_size": settings.vocab_size, "max_seq_len": settings.max_seq_len}
     )
@@ -63,7 +71,7 @@ def _generation_loop(settings: Settings) -> GenerationLoop:
     guides = GuideCompiler(tokenizer_file, settings.vocab_size, settings.device) if settings.has_guides else None
     return GenerationLoop(
         Slots(settings.vocab_size, settings.device),
-        lambda sampler: Batch(model, settings.cache, settings.max_seq_len, sampler),
+        make_batches,
         control,
         warn,
         guides,

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from .batch import Batch
+from .batches import Batches
 from .weights import WeightsError, replace_weights
 
 
@@ -19,7 +19,7 @@ class ModelControl:
         self._model = model
         self._limits = limits
 
-    def perform(self, call: Any, figures: dict[str, int], batch: Batch | None) -> None:
+    def perform(self, call: Any, figures: dict[str, int], batch: Batches | None) -> None:
         """Do ``call.control`` and answer ``call``. ``figures`` has ``live``, how many requests have not ended."""
         if call.control.op == "stats":
             call.answer(self.weight_version, **self._limits, **figures)
@@ -31,7 +31,7 @@ class ModelControl:
         else:
             self._update_weights(call, batch)
 
-    def _update_weights(self, call: Any, batch: Batch | None) -> None:
+    def _update_weights(self, call: Any, batch: Batches | None) -> None:
         if call.control.path is None:
             call.fail("update_weights: path is missing; it names a safetensors file or a folder of them")
             return
@@ -46,6 +46,6 @@ class ModelControl:
         call.answer(self.weight_version)
 
 
-def _forget_prefixes(batch: Batch | None) -> None:
+def _forget_prefixes(batch: Batches | None) -> None:
     if batch is not None:
         batch.forget_prefixes()

@@ -5,8 +5,8 @@
     dtype               float32, bfloat16, float16, or auto: float32 on the CPU, the checkpoint's own on CUDA
     num_threads         torch's threads on the CPU; 0: one for each core that this process may use
     page_size           tokens per KV cache page; a prompt's prefix is reused in whole pages
-    num_blocks          pages of the KV cache; 0: on the CPU room for two sequences of max_seq_len, on CUDA what memory
-                        allows
+    num_blocks          pages of the KV cache, of which each adapter has one of its own; 0: on the CPU room for two sequences
+                        of max_seq_len, on CUDA what memory allows
     max_batch_tokens    tokens in one forward pass, so also how much of a prompt is prefilled between two steps that
                         decode; 0: 128 on the CPU, 2048 on CUDA
     max_batch_requests  requests in one forward pass; more wait
@@ -52,6 +52,7 @@ class Limits(Protocol):
     vocab_size: int
     max_seq_len: int
     guides: frozenset[str]
+    loras: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +91,9 @@ def read_settings(parameters: ParameterReads, limits: Limits) -> Settings:
         max_seq_len=limits.max_seq_len,
         vocab_size=limits.vocab_size,
         weight_version=parameters.integer("weight_version", 0),
-        cache=_cache(parameters, device, limits.max_seq_len),
-        has_guides=_has_guides(_without_loras(limits).guides),
+        cache=_cache(parameters, device, limits),
+        has_guides=_has_guides(limits.guides),
     )
-
-
-def _without_loras(limits: Limits) -> Limits:
-    if limits.loras:
-        raise SettingsError("parameter loras: this model has no adapters, so it must be empty")
-    return limits
 
 
 def _has_guides(kinds: frozenset[str]) -> bool:
@@ -109,12 +104,17 @@ def _has_guides(kinds: frozenset[str]) -> bool:
     return bool(kinds)
 
 
-def _cache(parameters: ParameterReads, device: torch.device, max_seq_len: int) -> CacheSettings:
+def _cache(parameters: ParameterReads, device: torch.device, limits: Limits) -> CacheSettings:
+    max_seq_len = limits.max_seq_len
     page_size = parameters.integer("page_size", 16, minimum=_MIN_PAGE_SIZE)
     per_sequence = -(-max_seq_len // page_size)
     num_blocks = parameters.integer("num_blocks", 0) or (
         per_sequence * _SEQUENCES_ON_CPU if device.type == "cpu" else None
     )
+    if num_blocks is None and limits.loras:
+        raise SettingsError(
+            "parameter num_blocks: needed with loras on CUDA, for each adapter has a KV cache of its own"
+        )
     if num_blocks is not None and num_blocks < per_sequence:
         raise SettingsError(
             f"parameter num_blocks: {num_blocks} pages of {page_size} tokens do not hold one sequence of max_seq_len "

@@ -53,9 +53,12 @@ def test_defaults_on_the_cpu() -> None:
     assert result.weight_version == 0
 
 
-def test_adapters_are_refused() -> None:
-    with pytest.raises(SettingsError, match="parameter loras: "):
-        settings(Limits(32, 100, loras=frozenset({"sql"})))
+def test_adapters_need_a_size_for_their_caches_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    limits = Limits(32, 100, loras=frozenset({"sql"}))
+    with pytest.raises(SettingsError, match="parameter num_blocks: needed with loras"):
+        settings(limits, device="cuda")
+    assert settings(limits, device="cuda", num_blocks="7").cache.num_blocks == 7
 
 
 def test_only_guides_that_can_be_compiled_may_be_offered() -> None:

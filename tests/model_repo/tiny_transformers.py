@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from model_repo.common.generation import Generation
 from model_repo.common.guides import Guide
 from model_repo.common.replies import Outputs
 from model_repo.common.requests import GenerateRequest, Sampling
-from model_repo.transformers.batch import Batch
+from model_repo.transformers.batch import Batch, RowSampler
+from model_repo.transformers.batches import Batches
 from model_repo.transformers.loop import GenerationLoop
+from model_repo.transformers.lora import Adapters
 from model_repo.transformers.model_control import ModelControl
 from model_repo.transformers.settings import CacheSettings
 from model_repo.transformers.slots import Slots
@@ -120,6 +123,7 @@ class Served:
         end_ids: tuple[int, ...] = (),
         words: Any = (),
         guide: Guide | None = None,
+        lora: str = "",
         **sampling: Any,
     ) -> tuple[Inbox, Generation]:
         request = GenerateRequest(
@@ -135,6 +139,7 @@ class Served:
             session="",
             turn=0,
             guide=guide,
+            lora=lora,
         )
         inbox = Inbox()
         generation = Generation(request, inbox, window=0.0, log=None, on_end=lambda _: None, refusal="refused: ")
@@ -195,12 +200,17 @@ def serving() -> Iterator[Callable[..., Served]]:
         make: Any = None,
         guides: Any = None,
         vocab_size: int = VOCAB,
+        loras: dict[str, Path] | None = None,
     ) -> Served:
         model, slots, warnings = tiny_model(vocab_size), CountingSlots(vocab_size), []
         cache = CacheSettings(PAGE, num_blocks, max_batch_tokens, 16)
-        make_batch = make or (lambda sampler: Batch(model, cache, min(MAX_SEQ_LEN, num_blocks * PAGE), sampler))
+        adapters = Adapters(model, loras or {})
+
+        def make_batches(sampler: RowSampler) -> Batches:
+            return Batches(lambda: Batch(model, cache, min(MAX_SEQ_LEN, num_blocks * PAGE), sampler), adapters)
+
         control = ModelControl(model, 3, {"vocab_size": vocab_size, "max_seq_len": MAX_SEQ_LEN})
-        loop = GenerationLoop(slots, make_batch, control, warnings.append, guides)
+        loop = GenerationLoop(slots, make or make_batches, control, warnings.append, guides)
         loop.start()
         running.append(loop)
         return Served(model, loop, slots, warnings)
