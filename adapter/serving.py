@@ -18,7 +18,7 @@ from adapter.handles import HandleIds
 from adapter.http.server import Address, Extend, listening
 from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
-from adapter.journaling import prepared, recording
+from adapter.journaling import Recording, prepared, recording
 from adapter.ownership import Ownership
 from adapter.parsing import choose_parsers
 from adapter.render.prompt import Renderer
@@ -142,21 +142,34 @@ async def adapter_server(
     """
     place = place or WorkerPlace()
     addresses = (triton,) if isinstance(triton, str) else triton
-    async with recording(config, place.ownership.slot) as recorded, engine_pool(config, addresses) as engine:
-        ids = ids or HandleIds(recorded.handles)
-        models = serve([Loaded(config, engine, renderer)], ids)
-        services = TurnServices.build(config, models, ids)
-        sessions = Sessions(
-            config,
-            models.decode,
-            lambda: weight_version(models.default.engine),
-            recorded.recorder,
-            recorded.recovered,
-            place.ownership,
-        )
-        state = ServerState(services, sessions, place.own_url, AccessKeys(config.admin_key, recorded.handles))
-        async with listening(state, place.addresses, place.extend) as url:
-            yield RunningServer(url, state)
+    async with (
+        recording(config, place.ownership.slot) as recorded,
+        engine_pool(config, addresses) as engine,
+        models_server([Loaded(config, engine, renderer)], recorded, ids, place) as server,
+    ):
+        yield server
+
+
+@asynccontextmanager
+async def models_server(
+    loaded: Sequence[Loaded], recorded: Recording, ids: ReplyIds | None, place: WorkerPlace
+) -> AsyncIterator[RunningServer]:
+    """Serve these models; the first one's configuration is the server's."""
+    config = loaded[0].config
+    ids = ids or HandleIds(recorded.handles)
+    models = serve(loaded, ids)
+    services = TurnServices.build(config, models, ids)
+    sessions = Sessions(
+        config,
+        models.decode,
+        lambda: weight_version(models.default.engine),
+        recorded.recorder,
+        recorded.recovered,
+        place.ownership,
+    )
+    state = ServerState(services, sessions, place.own_url, AccessKeys(config.admin_key, recorded.handles))
+    async with listening(state, place.addresses, place.extend) as url:
+        yield RunningServer(url, state)
 
 
 @asynccontextmanager

@@ -1,9 +1,9 @@
 """What a turn's rendering and encoding costs as the history grows: only the new part, against the whole conversation.
 
-    python -m loadtest.bench_render [--tokenizer DIR] [--repeats N] [--json FILE]
+    python -m loadtest.bench_render [--tokenizer DIR] [--repeats N]
 
 The history is an agent's: a system message, three tools, tool calls and results, up to 1k, 10k and 100k tokens. The turn brings one
-tool result of 500 tokens. Columns, milliseconds of wall time, median of interleaved repeats:
+tool result of 500 tokens. Milliseconds of wall time, median of interleaved repeats:
 
     suffix       ``Renderer.suffix``: the new message behind stored ids
     full         ``Renderer.prompt``: everything rendered, control tokens kept apart from text, encoded
@@ -15,9 +15,6 @@ tool result of 500 tokens. Columns, milliseconds of wall time, median of interle
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,8 +29,12 @@ from adapter.render.prompt import Renderer
 from adapter.trajectory import Trajectory, TurnRecord
 from adapter.types import HistoryPolicy
 from engine.assets import demo_model_dir
+from loadtest.figures import Figure, Measured, median
+from loadtest.program import Options, run_benchmark, say
 
-HISTORY_TOKENS = (1_000, 10_000, 100_000)
+HISTORY_TOKENS, QUICK_HISTORY_TOKENS = (1_000, 10_000, 100_000), (1_000, 2_000)
+GOAL_GROWTH = 1.5
+"""Of the new part's cost, from the shortest to the longest history: it should not follow the history at all."""
 TURN_TOKENS = 500
 COLUMNS = ("suffix", "full", "library", "match", "parse body")
 LINE = "src/module_{n}.py:{n}: def handler_{n}(request, *, retries={n}): return dispatch(request, timeout=2.5)  # {n}\n"
@@ -147,7 +148,7 @@ def workloads(renderer: Renderer, case: Case) -> dict[str, Callable[[], object]]
     }
 
 
-def measure(work: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+def timed(work: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Median milliseconds of each; repeats are interleaved, so that a slow moment of the machine hits all alike."""
     taken: dict[str, list[float]] = {name: [] for name in work}
     for repeat in range(repeats + 1):
@@ -156,48 +157,40 @@ def measure(work: dict[str, Callable[[], object]], repeats: int) -> dict[str, fl
             run()
             if repeat:  # the first warms caches
                 taken[name].append((time.perf_counter() - start) * 1e3)
-    return {name: statistics.median(times) for name, times in taken.items()}
+    return {name: median(times) for name, times in taken.items()}
 
 
-def table(rows: dict[int, dict[str, float]]) -> str:
+def measure(options: Options) -> Measured:
+    folder = options.tokenizer or demo_model_dir()
+    renderer = Renderer.load(folder, options.template)
+    sizes, repeats = (QUICK_HISTORY_TOKENS, 1) if options.quick else (HISTORY_TOKENS, options.repeats)
+    rows = {}
+    for tokens in sizes:
+        say(f"a history of {tokens} tokens")
+        rows[tokens] = timed(workloads(renderer, make_case(renderer, tokens)), repeats)
+    return Measured(figures_of(rows), {"tokenizer": folder.name, "turn_tokens": TURN_TOKENS, "repeats": repeats})
+
+
+def figures_of(rows: dict[int, dict[str, float]]) -> list[Figure]:
+    """``rows`` are milliseconds by history and column."""
     smallest, largest = min(rows), max(rows)
-    lines = [f"{'history tokens':>14}" + "".join(f"{name:>13}" for name in COLUMNS)]
-    for tokens, row in rows.items():
-        lines.append(f"{tokens:>14,}" + "".join(f"{row[name]:>10.2f} ms" for name in COLUMNS))
-    ratios = (rows[largest][name] / rows[smallest][name] for name in COLUMNS)
-    return "\n".join([*lines, f"{'growth':>14}" + "".join(f"{ratio:>12.1f}x" for ratio in ratios)])
+    figures = [
+        Figure(f"{column} at {tokens // 1000}k", row[column], "ms")
+        for column in COLUMNS
+        for tokens, row in rows.items()
+    ]
+    growth = rows[largest]["suffix"] / rows[smallest]["suffix"]
+    return [*figures, Figure("suffix: growth", growth, "x", GOAL_GROWTH)]
 
 
-def machine() -> dict[str, Any]:
-    return {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "load_average": os.getloadavg()[0],
-    }
-
-
-def arguments_of(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tokenizer", type=Path, help="folder with tokenizer.json; default: the demo model's")
-    parser.add_argument("--template", type=Path, help="chat template in place of the tokenizer's")
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--json", type=Path, default=Path("bench_render.json"), help="where the figures go")
-    return parser.parse_args(argv)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tokenizer", type=Path, help="Folder with tokenizer.json (default: the demo model's).")
+    parser.add_argument("--template", type=Path, help="Chat template in place of the tokenizer's.")
+    parser.add_argument("--repeats", type=int, default=20, help="Default: %(default)s.")
 
 
 def main(argv: list[str] | None = None) -> None:
-    arguments = arguments_of(argv)
-    folder = arguments.tokenizer or demo_model_dir()
-    renderer = Renderer.load(folder, arguments.template)
-    rows = {}
-    for tokens in HISTORY_TOKENS:
-        case = make_case(renderer, tokens)
-        rows[tokens] = measure(workloads(renderer, case), arguments.repeats)
-    print(f"{folder.name}, a turn of {TURN_TOKENS} tokens, median of {arguments.repeats}; {machine()}")
-    print(table(rows))
-    figures = {"tokenizer": folder.name, "turn_tokens": TURN_TOKENS, "repeats": arguments.repeats, "machine": machine()}
-    arguments.json.write_bytes(orjson.dumps({**figures, "milliseconds": {str(key): row for key, row in rows.items()}}))
+    run_benchmark("render", __doc__, measure, argv, add_options)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import orjson
 import pytest
 
 from adapter.render.prompt import Prompt, Renderer
@@ -40,19 +37,13 @@ def test_the_median_leaves_out_the_first_run(monkeypatch: pytest.MonkeyPatch) ->
     clock = iter([0.0, 10.0, 10.001, 20.0, 20.002, 30.0, 30.009])
     monkeypatch.setattr(bench_render.time, "perf_counter", clock.__next__)
     runs: list[int] = []
-    assert bench_render.measure({"work": lambda: runs.append(1)}, 3) == pytest.approx({"work": 2.0})
+    assert bench_render.timed({"work": lambda: runs.append(1)}, 3) == pytest.approx({"work": 2.0})
     assert len(runs) == 4
 
 
-def test_table_and_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(bench_render, "HISTORY_TOKENS", (1_000, 2_000))
-    monkeypatch.setattr(bench_render, "measure", lambda work, repeats: dict.fromkeys(work, repeats / 4))
-    bench_render.main(["--tokenizer", str(demo_model_dir()), "--repeats", "6", "--json", str(tmp_path / "out.json")])
-    lines = capsys.readouterr().out.splitlines()
-    columns = len(bench_render.COLUMNS)
-    assert lines[1].split() == ["history", "tokens", *" ".join(bench_render.COLUMNS).split()]
-    assert lines[2].split() == ["1,000", *["1.50", "ms"] * columns]
-    assert lines[4].split() == ["growth", *["1.0x"] * columns]
-    figures = orjson.loads((tmp_path / "out.json").read_bytes())
-    assert figures["milliseconds"]["2000"] == dict.fromkeys(bench_render.COLUMNS, 1.5)
-    assert figures["machine"]["cores"] > 0
+def test_figures_are_columns_by_history_and_the_growth_of_the_new_part() -> None:
+    rows = {1_000: dict.fromkeys(bench_render.COLUMNS, 2.0), 100_000: dict.fromkeys(bench_render.COLUMNS, 5.0)}
+    figures = {figure.name: figure for figure in bench_render.figures_of(rows)}
+    assert (figures["full at 1k"].value, figures["full at 100k"].value) == (2.0, 5.0)
+    assert (figures["suffix: growth"].value, figures["suffix: growth"].met) == (2.5, False)
+    assert len(figures) == 2 * len(bench_render.COLUMNS) + 1

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-END_OF_CHUNKS = b"0\r\n\r\n"
+END_OF_CHUNKS = b"\r\n0\r\n\r\n"
+"""With the end of the line before it: a header may end with a 0, too."""
 LIMIT_S = 20.0
 """Far more than anything here takes; reaching it fails the test."""
 

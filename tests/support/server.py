@@ -9,18 +9,13 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from adapter.access import AccessKeys
 from adapter.config import Config
-from adapter.handles import HandleIds
-from adapter.http.server import listening
 from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
 from adapter.journaling import prepared, recording
 from adapter.render.prompt import Renderer
-from adapter.served import Loaded, serve
-from adapter.serving import WorkerPlace
-from adapter.sessions import Sessions
-from adapter.turn import TurnServices
+from adapter.served import Loaded
+from adapter.serving import WorkerPlace, models_server
 from adapter.types import Durability
 from engine.types import Engine
 
@@ -58,19 +53,9 @@ async def serving(
 
 @asynccontextmanager
 async def _recorded(loaded: Sequence[Loaded], ids: ReplyIds | None, place: WorkerPlace) -> AsyncIterator[TestServer]:
-    config = loaded[0].config
-    async with recording(config, place.ownership.slot) as recorded:
-        ids = ids or HandleIds(recorded.handles)
-        models = serve(loaded, ids)
-        services = TurnServices.build(config, models, ids)
-        sessions = Sessions(
-            config,
-            models.decode,
-            lambda: models.default.engine.info.weight_version,
-            recorded.recorder,
-            recorded.recovered,
-            place.ownership,
-        )
-        state = ServerState(services, sessions, place.own_url, AccessKeys(config.admin_key, recorded.handles))
-        async with listening(state, place.addresses, place.extend) as url, aiohttp.ClientSession(url) as http:
-            yield TestServer(url, http, state)
+    async with (
+        recording(loaded[0].config, place.ownership.slot) as recorded,
+        models_server(loaded, recorded, ids, place) as server,
+        aiohttp.ClientSession(server.url) as http,
+    ):
+        yield TestServer(server.url, http, server.state)
