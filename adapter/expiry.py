@@ -13,6 +13,7 @@ from adapter.config import Config
 from adapter.errors import AdapterError
 from adapter.logs import event
 from adapter.sessions import Sessions
+from adapter.tally import SessionEvent
 
 logger = logging.getLogger("rollserve.sessions")
 
@@ -41,7 +42,7 @@ class Expiry:
 
     async def sweep(self) -> None:
         """One look at all sessions."""
-        self._sessions.let_go_of_replies()
+        self._sessions.replays.sweep()
         if self._config.session_ttl_s is not None:
             await self._drop_expired(time.time() - self._config.session_ttl_s)
         if self._config.session_idle_s is not None:
@@ -66,4 +67,5 @@ class Expiry:
             except AdapterError as error:
                 event(logger, logging.WARNING, "session_not_dropped", sid=sid, message=str(error))
             else:
+                self._sessions.tally.count(SessionEvent.EXPIRED)
                 event(logger, logging.WARNING, "session_expired", sid=sid, opened_at=opened_at)

@@ -9,7 +9,7 @@ from typing import Any
 
 from adapter.session import Session
 from adapter.session_bodies import FinishRequest
-from adapter.trajectory import Export, Sample
+from adapter.trajectory import Export, Ledger, Sample
 
 Render = Callable[[Session, Export], bytes]
 """The answer to ``finish``."""
@@ -24,19 +24,23 @@ class Exporting:
     weight_version: Callable[[], int | None]
     grace_s: float
 
-    async def ended(self, session: Session, request: FinishRequest, render: Render) -> bytes:
-        """Once no turn runs any more: turns in flight get ``grace_s`` to end."""
+    async def ended(self, session: Session, request: FinishRequest, render: Render) -> tuple[bytes, Ledger]:
+        """Once no turn runs any more: turns in flight get ``grace_s`` to end. Gives the answer and what is in it."""
         if session.in_flight:
             await asyncio.wait(session.in_flight, timeout=self.grace_s)
         await cancel(session.in_flight)
 
-        # Long sessions take tens of milliseconds; nothing else touches a session that is being finished.
-        return await asyncio.to_thread(self.now, session, request, render)
+        def export() -> tuple[bytes, Ledger]:
+            made = self.now(session, request)
+            return render(session, made), made.ledger
 
-    def now(self, session: Session, request: FinishRequest, render: Render) -> bytes:
+        # Long sessions take tens of milliseconds; nothing else touches a session that is being finished.
+        return await asyncio.to_thread(export)
+
+    def now(self, session: Session, request: FinishRequest) -> Export:
         """As it stands."""
         base = Sample(index=request.index, group_index=request.group_index, prompt=request.prompt, label=request.label)
-        made = session.trajectory.export(
+        return session.trajectory.export(
             base_sample=base,
             reward=request.rewards,
             filters=request.filters.at(self.weight_version()),
@@ -44,7 +48,6 @@ class Exporting:
             max_sample_tokens=request.max_sample_tokens,
             decode=self.decode,
         )
-        return render(session, made)
 
 
 async def cancel(tasks: set[asyncio.Task[Any]]) -> None:

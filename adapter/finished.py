@@ -36,6 +36,9 @@ class FinishedSessions:
     def __contains__(self, sid: object) -> bool:
         return sid in self._sessions
 
+    def __len__(self) -> int:
+        return len(self._sessions)
+
     def get(self, sid: str) -> Finished | None:
         return self._sessions.get(sid)
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from adapter.config import Config
-from adapter.errors import Gone, TooManyRequests
+from adapter.errors import BadRequest, Gone, TooManyRequests
 from adapter.feed import SessionFeed
 from adapter.footprint import turn_bytes
 from adapter.recorder import Recorder, ReplyRecord
@@ -19,6 +19,9 @@ from adapter.replies import ReplyBook
 from adapter.responses import ResponseStore
 from adapter.session_bodies import FinishRequest, SessionSettings
 from adapter.trajectory import SavedTurn, Trajectory
+
+MAX_NAME_LENGTH = 256
+"""Characters. Names come from headers and bodies; API keys, which may serve as names, are shorter."""
 
 EMPTY_BYTES = 8_000
 """What a session without turns takes in memory, about."""
@@ -112,3 +115,20 @@ class Session:
         """Whether somebody would miss what of the session is in no journal: what runs, readers, stored responses."""
         idle = self.state is SessionState.OPEN and not self.in_flight
         return not idle or self.feed.live or self.replies.in_use or bool(self.responses)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """What is known of a live session that is in the journal only."""
+
+    created_at: float
+    """Unix time, seconds."""
+    key_fingerprint: str | None
+    turns_started: int = 0
+    """By this process, those that failed included: their numbers are not given again."""
+
+
+def check_name(sid: str) -> None:
+    """Raises: BadRequest."""
+    if len(sid) > MAX_NAME_LENGTH or not sid.isprintable():
+        raise BadRequest(f"a session's name has at most {MAX_NAME_LENGTH} printable characters", field="sid")

@@ -16,10 +16,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from adapter.config import Config
-from adapter.errors import BadRequest, Conflict, Gone, NotFound, SessionDamaged, TooManyRequests
+from adapter.errors import Conflict, Gone, NotFound, SessionDamaged, TooManyRequests
 from adapter.exporting import Exporting, Render, cancel
 from adapter.feed import SessionFeed
 from adapter.finished import Finished, FinishedSessions
@@ -27,33 +26,20 @@ from adapter.ownership import Ownership
 from adapter.recorder import Recorder, Unrecorded
 from adapter.replies import ReplayBudget, ReplyBook
 from adapter.restoring import Terms, restore_trajectory
-from adapter.session import Session, SessionState
+from adapter.session import Session, SessionState, StoredSession, check_name
 from adapter.session_bodies import FinishRequest, SessionSettings
 from adapter.storage.errors import StorageError
 from adapter.storage.recovery import Recovered
+from adapter.tally import SessionEvent, SessionTally
 from adapter.trajectory import Trajectory
 
 __all__ = ["Session", "SessionState", "Sessions"]
-
-MAX_NAME_LENGTH = 256
-"""Characters. Names come from headers and bodies; API keys, which may serve as names, are shorter."""
 
 ROOM_RETRY_S = 5.0
 """Turns take seconds; a session can be spilled when its last one has ended."""
 
 _UNREADABLE = (StorageError, ValueError, LookupError, StopIteration)
 """What reading a session's frames may raise."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What is known of a live session that is in the journal only."""
-
-    created_at: float
-    """Unix time, seconds."""
-    key_fingerprint: str | None
-    turns_started: int = 0
-    """By this process, those that failed included: their numbers are not given again."""
 
 
 class Sessions:
@@ -79,14 +65,15 @@ class Sessions:
         self._exporting = Exporting(decode, weight_version, config.finish_grace_s)
         self.recorder = recorder or Unrecorded()
         self._live: dict[str, Session] = {}
-        self._stored: dict[str, _Stored | None] = {} if recovered is None else dict.fromkeys(recovered.catalog)
+        self._stored: dict[str, StoredSession | None] = {} if recovered is None else dict.fromkeys(recovered.catalog)
         """None where nobody has asked yet."""
         self._damaged: dict[str, str] = {} if recovered is None else recovered.damaged
         self._finished = FinishedSessions(config.keep_finished, self.recorder.forgotten)
         for each in () if recovered is None else recovered.finished.values():
             request = FinishRequest.parse(each.body)
             self._finished.add(each.sid, Finished(request, each.finished_at, None, each.key_fingerprint))
-        self._replays = ReplayBudget(config.replay_total_bytes, config.replay_keep_s)
+        self.replays = ReplayBudget(config.replay_total_bytes, config.replay_keep_s)
+        self.tally = SessionTally()
 
     def new_name(self) -> str:
         """A name that no session has, for one that this process is to own."""
@@ -94,7 +81,7 @@ class Sessions:
 
     def open(self, sid: str, settings: SessionSettings, key_fingerprint: str | None = None) -> Session:
         """A new session. Raises: Conflict, if the name was ever used; BadRequest, if it is no name."""
-        _check_name(sid)
+        check_name(sid)
         if self.known(sid) is not None or sid in self._finished:
             raise Conflict(f"session {sid!r} exists already", field="sid")
         self._require_room()
@@ -107,6 +94,7 @@ class Sessions:
         )
         self.recorder.opened(sid, terms.to_dict())
         self._live[sid] = self._session(sid, settings, terms)
+        self.tally.count(SessionEvent.OPENED)
         return self._live[sid]
 
     def find(self, sid: str) -> Session:
@@ -137,14 +125,14 @@ class Sessions:
         known = self._known_of_stored(sid) if sid in self._stored else self._live.get(sid)
         return None if known is None else known.created_at
 
-    def _known_of_stored(self, sid: str) -> _Stored | None:
+    def _known_of_stored(self, sid: str) -> StoredSession | None:
         known = self._stored[sid]
         if known is None:
             try:
                 terms = Terms.read(next(self.recorder.frames(sid)))
             except _UNREADABLE:
                 return None
-            known = self._stored[sid] = _Stored(terms.created_at, terms.key_fingerprint)
+            known = self._stored[sid] = StoredSession(terms.created_at, terms.key_fingerprint)
         return known
 
     def find_or_open(self, sid: str) -> Session:
@@ -160,13 +148,14 @@ class Sessions:
         """Those in memory."""
         return list(self._live.values())
 
+    @property
+    def finished(self) -> int:
+        """Finished sessions whose answer is kept."""
+        return len(self._finished)
+
     def names(self) -> list[str]:
         """Of all live sessions."""
         return [*self._live, *self._stored]
-
-    def let_go_of_replies(self) -> None:
-        """Of those whose time is over."""
-        self._replays.sweep()
 
     def stored(self) -> list[str]:
         """Names of live sessions that are in the journal only."""
@@ -174,7 +163,7 @@ class Sessions:
 
     def _session(self, sid: str, settings: SessionSettings, terms: Terms) -> Session:
         trajectory = Trajectory(terms.fork_threshold_tokens, require_log_probs=True, policy=terms.policy)
-        replies = ReplyBook(self._replays, self._config.replay_session_bytes)
+        replies = ReplyBook(self.replays, self._config.replay_session_bytes)
         feed = SessionFeed(self._config.replay_reply_bytes, self._config.replay_keep_s)
         session = Session(sid, settings, trajectory, terms.created_at, replies, feed, self.recorder)
         session.key_fingerprint = terms.key_fingerprint
@@ -197,6 +186,7 @@ class Sessions:
         session.size += restored.size
         restored.give_back(session.replies)
         self._live[sid] = session
+        self.tally.count(SessionEvent.LOADED)
         return session
 
     def spill(self, session: Session) -> bool:
@@ -204,7 +194,8 @@ class Sessions:
         if not self.recorder.keeps or session.in_use:
             return False
         self._end(session)
-        self._stored[session.sid] = _Stored(session.created_at, session.key_fingerprint, session.turns_started)
+        self._stored[session.sid] = StoredSession(session.created_at, session.key_fingerprint, session.turns_started)
+        self.tally.count(SessionEvent.SPILLED)
         return True
 
     def spill_to(self, limit: int) -> int:
@@ -237,6 +228,7 @@ class Sessions:
             await cancel(session.in_flight)
             self.recorder.dropped(sid)
             self._end(session)
+        self.tally.count(SessionEvent.DROPPED)
         await self.recorder.settled()
 
     async def finish(self, sid: str, request: FinishRequest, render: Render) -> bytes:
@@ -263,12 +255,13 @@ class Sessions:
     async def _finish(self, session: Session, request: FinishRequest, render: Render) -> bytes:
         finished_at = time.time()
         try:
-            answer = await self._exporting.ended(session, request, render)
+            answer, ledger = await self._exporting.ended(session, request, render)
             self.recorder.finished(session.sid, request.source, finished_at, answer, session.key_fingerprint)
         except BaseException:
             session.state, session.finishing = SessionState.OPEN, None
             raise
         self._end(session)
+        self.tally.finished(ledger)
         kept = None if self.recorder.keeps else answer
         self._finished.add(session.sid, Finished(request, finished_at, kept, session.key_fingerprint))
         await self.recorder.settled()
@@ -279,7 +272,8 @@ class Sessions:
         earlier = self._finished.get(sid)
         if earlier is not None:
             return self._answer(sid, earlier)
-        return self._exporting.now(self.find(sid), FinishRequest(), render)
+        session = self.find(sid)
+        return render(session, self._exporting.now(session, FinishRequest()))
 
     def _answer(self, sid: str, finished: Finished) -> bytes:
         """Raises: SessionDamaged."""
@@ -294,8 +288,3 @@ class Sessions:
         self._live.pop(session.sid, None)
         session.replies.close()
         session.feed.close()
-
-
-def _check_name(sid: str) -> None:
-    if len(sid) > MAX_NAME_LENGTH or not sid.isprintable():
-        raise BadRequest(f"a session's name has at most {MAX_NAME_LENGTH} printable characters", field="sid")

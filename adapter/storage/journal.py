@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
-from collections.abc import Iterable
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from adapter.storage.atomic import sync_folder
@@ -44,6 +45,12 @@ class Journal:
         """Why frames cannot be recorded now, for ``/readyz``."""
         self.written = 0
         """Bytes of all frames appended since the start: the position behind the last of them."""
+        self.frames: Counter[int] = Counter()
+        """Appended since the start, by kind."""
+        self.errors = 0
+        """Frames that were refused, and those that may not have reached the disk."""
+        self.on_sync: Callable[[float], object] | None = None
+        """Called with the seconds that each sync took."""
         self.header = header
         self.segment_bytes = segment_bytes
         self.closed = _sizes(folder, header.slot, first)
@@ -51,6 +58,7 @@ class Journal:
         self.closed_bytes = sum(self.closed.values())
         self._durability = durability
         self._synced = 0
+        self._behind_since: float | None = None
         self._broken: str | None = None
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._file, self._segment, self._size = self._begin(first)
@@ -60,6 +68,21 @@ class Journal:
     def segment(self) -> SegmentName:
         """The one that is being written."""
         return self._segment
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Of all the slot's segments."""
+        return self.closed_bytes + self._size
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Appended, and not yet known to be on the disk; 0 where nothing is synced."""
+        return self.written - self._synced if self._sync is not None else 0
+
+    @property
+    def unsynced_s(self) -> float:
+        """For how long, at least, something has been waiting for the disk."""
+        return 0.0 if self._behind_since is None else time.monotonic() - self._behind_since
 
     def append(self, frame: Frame) -> Extent:
         """Record a frame; gives where in ``segment`` it lies. Raises: JournalFailed; then nothing was recorded."""
@@ -72,8 +95,10 @@ class Journal:
         extent = Extent(self._size, len(data))
         self._size += len(data)
         self.written += len(data)
+        self.frames[frame.kind] += 1
         self.failure = None
         if self._sync is not None:
+            self._behind_since = self._behind_since or time.monotonic()
             self._sync.written(self._file, self.written, self._segment.first, self._size)
         return extent
 
@@ -103,7 +128,7 @@ class Journal:
     def _start_syncing(self) -> SyncThread:
         loop = asyncio.get_running_loop()
         return SyncThread(
-            lambda position, failure: loop.call_soon_threadsafe(self._wake, position, failure),
+            lambda *report: loop.call_soon_threadsafe(self._wake, *report),
             self.folder / f"{self.header.slot:02d}.synced",
         )
 
@@ -113,7 +138,7 @@ class Journal:
             try:
                 os.fdatasync(full)
             except OSError as error:
-                self._wake(0, error)
+                self._wake(0, error, 0.0)
                 raise JournalFailed(str(self._broken)) from error
         self._file, self._segment, self._size = self._begin(self._segment.last + 1)
         self.closed[left[0]] = left[1]
@@ -158,9 +183,13 @@ class Journal:
         except OSError:
             self._broken = f"{reason}; the half of a frame cannot be taken back, restart the server"
 
-    def _wake(self, position: int, failure: OSError | None) -> None:
+    def _wake(self, position: int, failure: OSError | None, seconds: float) -> None:
         """On the loop: tell the turns that a sync covered, or all of them that it failed."""
         self._synced = max(self._synced, position)
+        # What is left came while the sync ran.
+        self._behind_since = time.monotonic() if self.unsynced_bytes else None
+        if self.on_sync is not None:
+            self.on_sync(seconds)
         if failure is not None:
             self._broken = f"cannot sync {self.folder}: {failure.strerror or failure}; restart the server"
         for _ in range(len(self._waiting)):
@@ -176,6 +205,7 @@ class Journal:
 
     def _failed(self, reason: str) -> JournalFailed:
         self.failure = reason
+        self.errors += 1
         return JournalFailed(reason)
 
 

@@ -13,6 +13,7 @@ import contextlib
 import os
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +40,9 @@ class _Left:
 
 
 class SyncThread:
-    """``report(position, failure)`` is called in the thread after each sync; a failure (``OSError``) is the last report."""
+    """After each sync ``report(position, failure, seconds)`` is called in the thread; a failure (``OSError``) is the last report."""
 
-    def __init__(self, report: Callable[[int, OSError | None], object], mark: Path) -> None:
+    def __init__(self, report: Callable[[int, OSError | None, float], object], mark: Path) -> None:
         self._report = report
         self._mark = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._queue: SimpleQueue[_Written | _Left | None] = SimpleQueue()
@@ -74,18 +75,19 @@ class SyncThread:
     def _sync(self, items: list[_Written | _Left | None]) -> bool:
         """Whether to go on."""
         written = [item for item in items if isinstance(item, _Written)]
+        began = time.perf_counter()
         try:
             for file in dict.fromkeys(item.file for item in written):
                 os.fdatasync(file)
             if written:
                 os.pwrite(self._mark, _MARK.pack(written[-1].segment, written[-1].offset), 0)
         except OSError as error:
-            self._report(0, error)
+            self._report(0, error, time.perf_counter() - began)
             return False
         finally:
             for item in items:
                 if isinstance(item, _Left):
                     os.close(item.file)
         if written:
-            self._report(written[-1].position, None)
+            self._report(written[-1].position, None, time.perf_counter() - began)
         return None not in items
