@@ -82,6 +82,10 @@ class Config:
     model_alias: tuple[str, ...] = setting(
         (), "Another name that clients may ask for; `*` accepts any; may be repeated."
     )
+    models: Path | None = setting(
+        None,
+        "TOML file with further models to serve: a table [NAME] for each, with triton, tokenizer, and what else is its own.",
+    )
     lora: tuple[str, ...] = setting(
         (),
         "A LoRA adapter that clients may ask for as a model: NAME=FOLDER, which the embedded engine loads, or NAME, which a "

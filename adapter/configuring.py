@@ -9,7 +9,7 @@ import dataclasses
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,21 @@ from adapter.config import Config, ConfigError
 ENVIRONMENT_PREFIX = "ROLLSERVE_"
 NOT_CONFIGURATION = frozenset({"ROLLSERVE_CACHE", "ROLLSERVE_CONFIG", "ROLLSERVE_URL"})
 """Variables of our prefix that are no field: the asset cache, the path of the file, the server that client commands talk to."""
+
+MODEL_SETTINGS = (
+    "triton",
+    "triton_file",
+    "tokenizer",
+    "chat_template",
+    "end_token",
+    "tool_parser",
+    "reasoning_parser",
+    "model_alias",
+    "lora",
+    "max_context_tokens",
+)
+"""What each of several models has of its own."""
+_EMBEDDED = ("engine_model", "engine_setting", "engine_log", "model_dir")
 
 
 def load_config(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path | None = None) -> Config:
@@ -38,6 +53,35 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str], file: Path
                 raise ConfigError(f"unknown setting {name!r} in {source}; `rollserve serve --help` lists all of them")
             values[name] = _convert(name, raw, source)
     return Config(**_with_key_read(values))
+
+
+def further_models(config: Config) -> tuple[Config, ...]:
+    """The configurations of the models in ``config.models``: those settings that are a model's own, the rest as in ``config``.
+
+    Raises: ConfigError, naming the model and the setting.
+    """
+    return tuple(_further_model(config, name, given) for name, given in _read_file(config.models).items())
+
+
+def _further_model(config: Config, name: str, given: Any) -> Config:
+    source = f"[{name}] of {config.models}"
+    if not isinstance(given, dict):
+        raise ConfigError(f"{name!r} in {config.models} is no table; a model is [NAME], with its settings below")
+    values = _defaults(MODEL_SETTINGS)
+    for setting, raw in given.items():
+        if setting not in MODEL_SETTINGS:
+            raise ConfigError(
+                f"{setting!r} in {source} is no setting of a model; those are {', '.join(MODEL_SETTINGS)}"
+            )
+        values[setting] = _convert(setting, raw, source)
+    if not (values["triton"] or values["triton_file"]) or values["tokenizer"] is None:
+        raise ConfigError(f"{source} needs triton (or triton_file) and tokenizer")
+    own = {**_defaults(_EMBEDDED), **values, "served_model_name": name, "models": None}
+    return dataclasses.replace(config, **own)
+
+
+def _defaults(names: Sequence[str]) -> dict[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(Config) if field.name in names}
 
 
 def _with_key_read(values: dict[str, Any]) -> dict[str, Any]:

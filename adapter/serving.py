@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from adapter.access import AccessKeys
 from adapter.config import Config, ConfigError
+from adapter.configuring import further_models
 from adapter.engines import configured_addresses, engine_pool, is_attached, weight_version
 from adapter.handles import HandleIds
 from adapter.http.server import Address, Extend, listening
@@ -118,6 +119,19 @@ def load_renderer(config: Config, tell: Tell) -> Renderer:
 
 
 @dataclass(frozen=True, slots=True)
+class Rendered:
+    """A model to serve, as far as it is known without its engine."""
+
+    config: Config
+    renderer: Renderer
+
+
+def load_models(config: Config, tell: Tell) -> tuple[Rendered, ...]:
+    """The configured model, and those in its file of further ones. Raises: as ``load_renderer`` and ``further_models``."""
+    return tuple(Rendered(each, load_renderer(each, tell)) for each in (config, *further_models(config)))
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerPlace:
     """What is one worker's of several: its sessions, its addresses, what is around its handlers."""
 
@@ -129,25 +143,26 @@ class WorkerPlace:
 
 @asynccontextmanager
 async def adapter_server(
-    config: Config,
+    models: Sequence[Rendered],
     triton: str | Sequence[str],
-    renderer: Renderer,
     ids: ReplyIds | None = None,
     place: WorkerPlace | None = None,
 ) -> AsyncIterator[RunningServer]:
-    """Serve in front of the engines at ``triton``, one HOST:PORT or several.
+    """Serve the first of ``models`` in front of the engines at ``triton``, one HOST:PORT or several, the others before theirs.
 
     Raises: ProbeFailed, if none of them is fit to be served from; one that cannot be reached is waited for while this serves.
     StorageError, if the journal cannot be used.
     """
     place = place or WorkerPlace()
-    addresses = (triton,) if isinstance(triton, str) else triton
-    async with (
-        recording(config, place.ownership.slot) as recorded,
-        engine_pool(config, addresses) as engine,
-        models_server([Loaded(config, engine, renderer)], recorded, ids, place) as server,
-    ):
-        yield server
+    addresses = [(triton,) if isinstance(triton, str) else triton]
+    addresses += [configured_addresses(model.config) for model in models[1:]]
+    async with AsyncExitStack() as stack:
+        recorded = await stack.enter_async_context(recording(models[0].config, place.ownership.slot))
+        loaded = [
+            Loaded(model.config, await stack.enter_async_context(engine_pool(model.config, where)), model.renderer)
+            for model, where in zip(models, addresses, strict=True)
+        ]
+        yield await stack.enter_async_context(models_server(loaded, recorded, ids, place))
 
 
 @asynccontextmanager
@@ -186,10 +201,10 @@ async def configured_engine(config: Config, tell: Tell) -> AsyncIterator[tuple[s
 @asynccontextmanager
 async def everything(config: Config, tell: Tell, ids: ReplyIds | None = None) -> AsyncIterator[RunningServer]:
     """The embedded engine, or the configured one, with the adapter in front of it. Raises: as the functions above; ConfigError."""
-    renderer = load_renderer(config, tell)
+    models = load_models(config, tell)
     with prepared(config):
         async with (
             configured_engine(config, tell) as triton,
-            adapter_server(config, triton, renderer, ids) as server,
+            adapter_server(models, triton, ids) as server,
         ):
             yield server

@@ -16,7 +16,7 @@ import uvloop
 from adapter.http.server import Address
 from adapter.logs import setup_logging
 from adapter.ownership import Ownership
-from adapter.serving import WorkerPlace, adapter_server, load_renderer
+from adapter.serving import WorkerPlace, adapter_server, load_models
 from adapter.workers.forwarding import Forwarding
 from adapter.workers.protocol import Assignment, message, read_message
 
@@ -41,8 +41,8 @@ async def work() -> None:
         ),
         extend=forwarding.extend,
     )
-    renderer = load_renderer(config, lambda line: print(line, file=sys.stderr))
-    async with adapter_server(config, assignment.triton, renderer, place=place) as server:
+    models = load_models(config, lambda line: print(line, file=sys.stderr))
+    async with adapter_server(models, assignment.triton, place=place) as server:
         _say(message(ready=server.url))
         listening = asyncio.create_task(_answer_pings(reader, stopped))
         await stopped.wait()

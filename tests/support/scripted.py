@@ -15,7 +15,7 @@ from adapter.config import Config
 from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
 from adapter.journaling import prepared
-from adapter.serving import adapter_server, load_renderer
+from adapter.serving import adapter_server, load_models
 from tests.support.assets import tokenizer_dir
 from tests.support.triton import running_triton
 
@@ -60,7 +60,7 @@ async def scripted_server(
     async with running_triton("scripted", run_dir, parameters) as triton:
         with prepared(config):
             async with (
-                adapter_server(config, triton.grpc_address, load_renderer(config, print), ids) as server,
+                adapter_server(load_models(config, print), triton.grpc_address, ids) as server,
                 aiohttp.ClientSession(server.url) as http,
             ):
                 yield ScriptedServer(server.url, http, server.state, engine_log)
