@@ -6,9 +6,11 @@ sampled a few tokens more. So everything here is asked for the first ``count`` t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from adapter.types import VersionSpan
+from adapter.types import TurnSegment, VersionSpan
 from engine.types import Ids, LogProbs, TokenChunk
 
 
@@ -42,15 +44,29 @@ class Sampled:
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens of the prompt that came from the engine's cache; known at the end."""
-        finished = self._chunks[-1].finished if self._chunks else None
-        return finished.cached_tokens if finished else 0
+        """Tokens of the prompt that came from the engine's cache, known at the end. The prompt of a continued reply is its first
+        segment's; 0 where that broke off before it said."""
+        first = (_cached_tokens(chunk) for chunk in self._chunks if chunk.segment == 0)
+        return next((cached for cached in first if cached is not None), 0)
 
     def ids(self, count: int) -> Ids:
         return np.concatenate([chunk.ids for chunk in self._chunks])[:count]
 
     def log_probs(self, count: int) -> LogProbs:
         return np.concatenate([chunk.log_probs for chunk in self._chunks])[:count]
+
+    def segments(self, count: int) -> tuple[TurnSegment, ...]:
+        """Where each came from; none if the engine does not say."""
+        found: dict[int, TurnSegment] = {}
+        start = 0
+        for chunk in self._chunks:
+            origin, known = chunk.origin, found.get(chunk.segment)
+            if origin is not None and known is None and start < count and chunk.ids.size:
+                known = TurnSegment(start, origin.endpoint, origin.seed, chunk.weight_version, None)
+            if known is not None:
+                found[chunk.segment] = replace(known, cached_tokens=_cached_tokens(chunk))
+            start += int(chunk.ids.size)
+        return tuple(found.values())
 
     def versions(self, count: int) -> tuple[VersionSpan, ...]:
         """Runs of equal weight version."""
@@ -64,3 +80,7 @@ class Sampled:
                 spans.append(VersionSpan(start, end, chunk.weight_version))
             start = end
         return tuple(spans)
+
+
+def _cached_tokens(chunk: TokenChunk) -> int | None:
+    return chunk.cached_tokens if chunk.finished is None else chunk.finished.cached_tokens

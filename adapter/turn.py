@@ -323,6 +323,7 @@ class Turn:
             ill_formed=ill_formed,
             untrainable="suspect_logprobs" if suspect else None,
             versions=self._sampled.versions(kept),
+            segments=self._sampled.segments(kept),
             sampling=Sampling(params, self._generate.max_tokens, mode, self._generate.guide, self._model.name),
             cached_tokens=self._sampled.cached_tokens,
             started_at=self._started_at,

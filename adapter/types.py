@@ -297,6 +297,21 @@ class VersionSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnSegment:
+    """Output tokens from ``start`` to the next segment's were sampled by one endpoint in one go."""
+
+    start: int
+    endpoint: str
+    """``host:port``."""
+    seed: int
+    """Of this segment alone; the first has the turn's."""
+    version: int
+    """Weight version of its first token."""
+    cached_tokens: int | None
+    """Prompt tokens, earlier segments among them, that came from the engine's cache; None if it broke off before that was said."""
+
+
+@dataclass(frozen=True, slots=True)
 class TurnRecord:
     """One generation as it happened: ids int32 [P] and [N], log probs float32 [N].
 
@@ -311,6 +326,8 @@ class TurnRecord:
     untrainable: str | None = None
     """A reason code, if the turn is kept as context but must not be trained (``suspect_logprobs``)."""
     versions: tuple[VersionSpan, ...] = ()
+    segments: tuple[TurnSegment, ...] = ()
+    """More than one, if the reply was continued; none from an engine that does not say."""
     sampling: Sampling | None = None
     cached_tokens: int = 0
     started_at: float = 0.0

@@ -94,6 +94,10 @@ def print_explanation(console: Console, answer: Mapping[str, Any]) -> None:
 
 def _print_remarks(console: Console, turn: Mapping[str, Any]) -> None:
     where = f"turn {turn['turn_index']}:"
+    for segment in turn["segments"] if len(turn["segments"]) > 1 else ():
+        console.print(
+            f"{where} from token {segment['start']} by {escape(segment['endpoint'])}, weight version {segment['version']}"
+        )
     for normalised in turn["normalised"]:
         console.print(
             f"{where} {normalised['rule']} took out {escape(normalised['field'])}: {escape(normalised['original'])}"

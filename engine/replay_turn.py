@@ -4,7 +4,8 @@ Sampling is random, so an engine cannot be asked "what was the log prob of these
 any engine, and their answers compared:
 
 *The turn again*: same prompt, same sampling, same seed, same guide. As long as the ids come out as recorded, everything before each
-token is as it was, so its log prob must be too. Engines whose seeds do not depend on the batch give the whole turn.
+token is as it was, so its log prob must be too. Engines whose seeds do not depend on the batch give the whole turn. A turn that was
+continued is asked for in the same parts, each after what was recorded before it.
 
 *One token*: the prompt and the recorded output before it, one token to sample. Only for tokens that were recorded with
 clearly more than half of the probability mass: greedy decoding must give just them, with the recorded log prob. Where log
@@ -63,8 +64,8 @@ class Outcome:
     differences: NDArray[np.float64]
     repeated: bool = False
     """The turn was asked for again with everything that had been in force."""
-    agreeing: int = 0
-    """Leading ids that came out as recorded when the turn was generated again."""
+    agreeing: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """Tokens that came out as recorded, with all before them in their part, when the turn was generated again."""
     probed: int = 0
     contradicted: int = 0
     other_weights: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
@@ -73,12 +74,13 @@ class Outcome:
     @classmethod
     def of(cls, target: Target) -> Outcome:
         size = target.output.size
-        return cls(target, np.full(size, np.nan), other_weights=np.zeros(size, np.bool_))
+        nowhere = np.zeros(size, np.bool_)
+        return cls(target, np.full(size, np.nan), agreeing=nowhere, other_weights=nowhere.copy())
 
     @property
     def is_same(self) -> bool:
         """Whether the whole turn came out as recorded."""
-        return self.agreeing == self.target.output.size
+        return bool(self.agreeing.all())
 
     @property
     def compared(self) -> NDArray[np.bool_]:
@@ -137,18 +139,30 @@ def needs_other_guides(engine: Engine, span: Span) -> bool:
 
 
 async def _repeat(engine: Engine, outcome: Outcome) -> None:
-    target = outcome.target
+    span = outcome.target.span
     outcome.repeated = True
-    sampling = target.span.sampling
+    starts = [start - span.start for start, _ in span.parts]
+    ends = [*starts[1:], outcome.target.output.size]
+    for start, end, (_, seed) in zip(starts, ends, span.parts, strict=True):
+        if start < end:
+            await _repeat_part(engine, outcome, start, end, seed)
+
+
+async def _repeat_part(engine: Engine, outcome: Outcome, start: int, end: int, seed: int) -> None:
+    """Output tokens ``[start, end)``, as they were asked for."""
+    target = outcome.target
     end_ids = _end_ids(target)
-    if not end_ids:
-        sampling = replace(sampling, min_tokens=0)  # nothing that could be banned until then
-    answer = await _ask(engine, target.prompt, target.output.size, sampling, target.span.guide, end_ids)
-    size = min(answer.ids.size, target.output.size)
-    differing = np.flatnonzero(answer.ids[:size] != target.output[:size])
-    outcome.agreeing = int(differing[0]) if differing.size else size
-    for place in range(outcome.agreeing):
-        outcome.note(place, float(answer.log_probs[place]), int(answer.versions[place]))
+    # Where nothing may end the reply there is nothing that could be banned until then.
+    held = max(0, target.span.sampling.min_tokens - start) if end_ids else 0
+    sampling = replace(target.span.sampling, seed=seed, min_tokens=held)
+    prompt = np.concatenate([target.prompt, target.output[:start]])
+    answer = await _ask(engine, prompt, end - start, sampling, target.span.guide, end_ids)
+    size = min(answer.ids.size, end - start)
+    differing = np.flatnonzero(answer.ids[:size] != target.output[start : start + size])
+    agreeing = int(differing[0]) if differing.size else size
+    outcome.agreeing[start : start + agreeing] = True
+    for place in range(agreeing):
+        outcome.note(start + place, float(answer.log_probs[place]), int(answer.versions[place]))
 
 
 def _end_ids(target: Target) -> tuple[int, ...]:
@@ -166,7 +180,7 @@ def _places_to_probe(outcome: Outcome, probes: int) -> list[int]:
     if span.is_certain or not span.is_scorable or probes < 1:
         return []
     open_places = target.trained & (target.recorded >= LIKELY)
-    open_places[: outcome.agreeing] = False
+    open_places[outcome.agreeing] = False
     likely = np.flatnonzero(open_places)
     if likely.size <= probes:
         return [int(place) for place in likely]

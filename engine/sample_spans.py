@@ -29,6 +29,13 @@ class Span:
     versions: tuple[tuple[int, int, int], ...] = ()
     guide: Guide | None = None
     """The grammar that held the output."""
+    segments: tuple[tuple[int, int], ...] = ()
+    """``(start, seed)`` of each part that was asked for by itself, where the turn was continued."""
+
+    @property
+    def parts(self) -> tuple[tuple[int, int], ...]:
+        """``segments``, or the turn as the only one."""
+        return self.segments or ((self.start, self.sampling.seed),)
 
     @property
     def is_masked(self) -> bool:
@@ -103,6 +110,7 @@ def _span(turn: Any, where: str, length: int) -> Span:
         turn_index=index,
         versions=_versions(turn.get("versions", []), where, start, end),
         guide=_guide(turn.get("guide"), where),
+        segments=_segments(turn.get("segments", []), where, start, end),
     )
 
 
@@ -121,6 +129,19 @@ def _versions(runs: Any, where: str, start: int, end: int) -> tuple[tuple[int, i
         if not whole or not start <= run[0] <= run[1] <= end or not 0 <= run[2] < 2**31:
             raise SampleError(f"{where}.versions holds {run!r}, not [start, end, version] within [{start}, {end})")
     return tuple((run[0], run[1], run[2]) for run in runs)
+
+
+def _segments(parts: Any, where: str, start: int, end: int) -> tuple[tuple[int, int], ...]:
+    low, high = _RANGES["seed"]
+    edge = start
+    for part in parts if isinstance(parts, list) else [parts]:
+        whole = isinstance(part, list) and len(part) == 2 and all(type(number) is int for number in part)
+        if not whole or not edge <= part[0] < end or not low <= part[1] <= high:
+            raise SampleError(f"{where}.segments holds {part!r}, not [start, seed] in order within [{start}, {end})")
+        edge = part[0] + 1
+    if parts and parts[0][0] != start:
+        raise SampleError(f"{where}.segments begins at {parts[0][0]}, not at the turn's {start}")
+    return tuple((part[0], part[1]) for part in parts)
 
 
 def _number(turn: Mapping[str, Any], where: str, key: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from adapter.trajectory.forest import Root
@@ -11,7 +11,7 @@ from adapter.trajectory.generation import Generation, shared_prefix
 from adapter.trajectory.heads import Head
 from adapter.trajectory.node import Node
 from adapter.trajectory.reasons import Finding, Reason
-from adapter.types import HistoryPolicy, Label, Normalised
+from adapter.types import HistoryPolicy, Label, Normalised, TurnSegment
 
 AROUND_TOKENS = 8
 """Ids that are shown on each side of a divergence."""
@@ -74,6 +74,7 @@ class TurnExplanation:
     scaffold: int
     sampled: int
     finish_reason: str
+    segments: tuple[TurnSegment, ...]
     divergence: Divergence | None
     normalised: tuple[Normalised, ...]
     findings: tuple[Finding, ...]
@@ -92,6 +93,7 @@ class TurnExplanation:
             "base_turn": self.base_turn,
             "tokens": {name: getattr(self, name) for name in ("reused", "rendered", "scaffold", "sampled")},
             "finish_reason": self.finish_reason,
+            "segments": [asdict(segment) for segment in self.segments],
             "divergence": self.divergence and self.divergence.to_dict(),
             "normalised": [
                 {"rule": each.rule, "field": each.field, "original": each.original} for each in self.normalised
@@ -131,6 +133,7 @@ def _explained(turn: Generation, base: Generation | None, head: Head, policy: Hi
         scaffold=sum(span.end - span.start for span in turn.scaffold),
         sampled=int(turn.output.size),
         finish_reason=turn.finish_reason,
+        segments=turn.segments,
         divergence=None if matched.rival is None else Divergence.between(matched.rival, turn),
         normalised=turn.normalised,
         findings=matched.findings,

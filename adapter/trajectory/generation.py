@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from adapter.trajectory.errors import TurnRejected
 from adapter.trajectory.reasons import Finding, Reason
-from adapter.types import Label, Normalised, Sampling, ScaffoldSpan, TurnRecord, VersionSpan
+from adapter.types import Label, Normalised, Sampling, ScaffoldSpan, TurnRecord, TurnSegment, VersionSpan
 from engine.types import Ids, LogProbs
 
 INTERRUPTED = "interrupted"
@@ -71,6 +71,7 @@ class Generation:
     ill_formed: bool
     untrainable: str | None
     versions: tuple[VersionSpan, ...]
+    segments: tuple[TurnSegment, ...]
     sampling: Sampling | None
     cached_tokens: int
     started_at: float
@@ -124,6 +125,7 @@ class Generation:
             ill_formed=turn.ill_formed,
             untrainable=turn.untrainable,
             versions=turn.versions,
+            segments=turn.segments,
             sampling=turn.sampling,
             cached_tokens=turn.cached_tokens,
             started_at=turn.started_at,
@@ -145,6 +147,7 @@ class Generation:
             output=owned(self.output[:tokens]),
             log_probs=None if self.log_probs is None else owned(self.log_probs[:tokens]),
             versions=_cut_spans(self.versions, tokens),
+            segments=_cut_segments(self.segments, tokens),
             finish_reason=INTERRUPTED,
         )
 
@@ -159,6 +162,7 @@ class Generation:
             ill_formed=cut.ill_formed,
             untrainable=cut.untrainable,
             versions=cut.versions,
+            segments=cut.segments,
             sampling=cut.sampling,
             cached_tokens=cut.cached_tokens,
             started_at=cut.started_at,
@@ -183,6 +187,7 @@ class Generation:
             output=output,
             log_probs=None,
             versions=_cut_spans(self.versions, int(output.size)),
+            segments=_cut_segments(self.segments, int(output.size)),
             scaffold=self.scaffold if given is self.given else (),
             origin=self.origin or self,
         )
@@ -273,6 +278,11 @@ def _moved(spans: tuple[ScaffoldSpan, ...], shift: int) -> tuple[ScaffoldSpan, .
 
 def _cut_spans(spans: Sequence[VersionSpan], end: int) -> tuple[VersionSpan, ...]:
     return tuple(VersionSpan(span.start, min(span.end, end), span.version) for span in spans if span.start < end)
+
+
+def _cut_segments(segments: tuple[TurnSegment, ...], end: int) -> tuple[TurnSegment, ...]:
+    kept = tuple(segment for segment in segments if segment.start < end)
+    return segments if len(kept) == len(segments) else kept
 
 
 def owned(array: NDArray[_Item]) -> NDArray[_Item]:

@@ -29,6 +29,7 @@ from adapter.types import (
     ScaffoldKind,
     ScaffoldSpan,
     TurnRecord,
+    TurnSegment,
     VersionSpan,
 )
 from engine.types import Guide, GuideKind, Ids, LogProbMode, SamplingParams
@@ -166,6 +167,7 @@ def _read_record(saved: SavedTurn, prompt: Ids) -> TurnRecord:
         ill_formed=turn["ill_formed"],
         untrainable=turn["untrainable"],
         versions=tuple(VersionSpan(*span) for span in turn["versions"]),
+        segments=tuple(TurnSegment(*segment) for segment in turn.get("segments", ())),
         sampling=_read_sampling(turn["sampling"]),
         cached_tokens=turn["cached_tokens"],
         started_at=turn["started_at"],

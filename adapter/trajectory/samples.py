@@ -15,13 +15,15 @@ sample has at least one trained token. ``metadata["turns"]`` says which part of 
     temperature, top_p, ...     what was in force: the fields of ``engine.types.SamplingParams``
     guide                       the grammar that held the output, {kind, text}; None where there was none
     versions                    [[start, end, weight version], ...], counted as start and end are
+    segments                    only of a turn that was continued: [[start, seed], ...], counted likewise. Each was sampled with
+                                its own seed, from the prompt and what comes before it
 
 ``metadata["leaf"]`` is the last turn of the leaf that the sample comes from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -34,7 +36,7 @@ from adapter.trajectory.leaves import Leaf
 from adapter.trajectory.ledger import DropReason, Fates
 from adapter.trajectory.rewards import RewardSpec
 from adapter.trajectory.rows import Row, Segment
-from adapter.types import Sampling, VersionSpan
+from adapter.types import Sampling, TurnSegment, VersionSpan
 from engine.types import LogProbs, SamplingParams
 
 
@@ -181,7 +183,13 @@ def _span(placed: _Placed, kept: int, rewards: RewardSpec) -> dict[str, Any]:
         "label": label and str(label),
         **_sampling(turn.sampling),
         "versions": [_clipped(span, placed.start, end) for span in turn.versions if placed.start + span.start < end],
+        **_segments(turn.segments, placed.start, end),
     }
+
+
+def _segments(segments: Sequence[TurnSegment], start: int, end: int) -> dict[str, Any]:
+    starts = [[start + segment.start, segment.seed] for segment in segments if start + segment.start < end]
+    return {"segments": starts} if len(starts) > 1 else {}
 
 
 def _sampling(sampling: Sampling | None) -> dict[str, Any]:

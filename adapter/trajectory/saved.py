@@ -142,6 +142,7 @@ def _save_record(turn: TurnRecord) -> dict[str, Any]:
         "ill_formed": turn.ill_formed,
         "untrainable": turn.untrainable,
         "versions": [[span.start, span.end, span.version] for span in turn.versions],
+        "segments": [dataclasses.astuple(segment) for segment in turn.segments],
         "sampling": None if turn.sampling is None else dataclasses.asdict(turn.sampling),
         "cached_tokens": turn.cached_tokens,
         "started_at": turn.started_at,

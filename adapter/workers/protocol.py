@@ -21,8 +21,8 @@ from adapter.configuring import load_config
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a worker is started with. ``urls``: where each slot's worker is reached on its own; ``triton``: HOST:PORT of each engine;
-    ``secret``: what the workers of this start know one another by."""
+    """What a worker is started with. ``urls``: where each slot's worker is reached on its own; ``triton``: HOST:PORT of each
+    engine; ``secret``: what the workers of this start know one another by."""
 
     slot: int
     triton: tuple[str, ...]
