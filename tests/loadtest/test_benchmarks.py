@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +20,7 @@ from loadtest import (
     bench_tokens,
     bench_turn,
 )
+from loadtest.system import System
 from loadtest.wire import PROTOCOLS
 
 KINDS = [f"{protocol} {way}" for protocol in PROTOCOLS for way in ("streamed", "whole")]
@@ -49,44 +52,64 @@ FIGURES: dict[ModuleType, list[tuple[str, str, bool]]] = {
 """Name, unit, whether there is a goal; some of each benchmark's."""
 
 
+@dataclass(frozen=True)
+class Ran:
+    """What a benchmark wrote and printed. ``values`` are its figures by name."""
+
+    result: dict[str, Any]
+    printed: str
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {figure["name"]: figure["value"] for figure in self.result["figures"]}
+
+
+Run = Callable[[ModuleType], Ran]
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[ModuleType, Ran]:
+    """Each benchmark is run once."""
+    return {}
+
+
 @pytest.fixture
-def run(tmp_path: Path, shared_system: Any) -> Any:
-    def run(benchmark: ModuleType, *options: str) -> dict[str, Any]:
-        file = tmp_path / "result.json"
-        benchmark.main(["--quick", "--json", str(file), "--store", str(tmp_path / "store"), *options])
-        return orjson.loads(file.read_bytes())
+def run(tmp_path: Path, shared_system: System, runs: dict[ModuleType, Ran], capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(benchmark: ModuleType) -> Ran:
+        if benchmark not in runs:
+            file = tmp_path / "result.json"
+            benchmark.main(["--quick", "--json", str(file), "--store", str(tmp_path / "store")])
+            runs[benchmark] = Ran(orjson.loads(file.read_bytes()), capsys.readouterr().out)
+        return runs[benchmark]
 
     return run
 
 
 @pytest.mark.parametrize("benchmark", FIGURES, ids=lambda module: module.__name__)
-def test_a_benchmark_gives_its_figures(benchmark: ModuleType, run: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(benchmark)
-    found = {figure["name"]: figure for figure in result["figures"]}
+def test_a_benchmark_gives_its_figures(benchmark: ModuleType, run: Run) -> None:
+    ran = run(benchmark)
+    found = {figure["name"]: figure for figure in ran.result["figures"]}
     for name, unit, has_goal in FIGURES[benchmark]:
         assert (found[name]["unit"], found[name]["goal"] is not None) == (unit, has_goal)
         assert found[name]["met"] in ((True, False) if has_goal else (None,))
-    assert result["name"] == benchmark.__name__.removeprefix("loadtest.bench_")
-    assert result["quick"] is True
-    assert result["machine"]["cores"] > 0
-    assert result["versions"]["aiohttp"]
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in found)
+    assert ran.result["name"] == benchmark.__name__.removeprefix("loadtest.bench_")
+    assert ran.result["quick"] is True
+    assert ran.result["machine"]["cores"] > 0
+    assert ran.result["versions"]["aiohttp"]
+    assert all(name in ran.printed for name in found)
 
 
-def test_slots_are_freed_by_the_engines_log(run: Any) -> None:
-    figures = {figure["name"]: figure["value"] for figure in run(bench_disconnect)["figures"]}
-    assert 0 < figures["all: p50"] <= figures["all: p99"] <= figures["all: max"] < bench_disconnect.FREED_S * 1000
+def test_slots_are_freed_by_the_engines_log(run: Run) -> None:
+    values = run(bench_disconnect).values
+    assert 0 < values["all: p50"] <= values["all: p99"] <= values["all: max"] < bench_disconnect.FREED_S * 1000
 
 
-def test_slow_readers_hold_up_their_own_replies(run: Any) -> None:
+def test_slow_readers_hold_up_their_own_replies(run: Run) -> None:
     """What a slow reader has not taken is more than its kernel holds, so the server's own writes wait."""
-    result = run(bench_slow_readers)
-    waiting = next(figure["value"] for figure in result["figures"] if figure["name"] == "waiting")
+    waiting = run(bench_slow_readers).values["waiting"]
     assert bench_slow_readers.SLOW_BUFFER < waiting < bench_slow_readers.SLOW_TOKENS * 80
 
 
-def test_streams_have_messages_of_the_size_that_was_asked_for(run: Any, shared_system: Any) -> None:
-    """The shared model sends each token by itself, for both sizes; the benchmark counts what comes."""
-    figures = {figure["name"]: figure["value"] for figure in run(bench_tokens)["figures"]}
-    assert figures["4 a message: tokens in a message"] == pytest.approx(1, abs=0.1)
+def test_messages_and_tokens_are_counted_as_they_come(run: Run) -> None:
+    """The shared model sends each token by itself."""
+    assert run(bench_tokens).values["4 a message: tokens in a message"] == pytest.approx(1, abs=0.1)
