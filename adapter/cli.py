@@ -214,13 +214,14 @@ def check_engine(triton: str, as_json: bool) -> None:
     findings: list[Finding] = []
     info = _run(probe(triton, report=findings.append))
     if as_json:
-        click.echo(json.dumps({**dataclasses.asdict(info), "guides": sorted(info.guides)}))
+        click.echo(json.dumps(dataclasses.asdict(info), default=sorted))
         return
     table = Table(title=f"{triton} is fit to be served from", show_header=False)
     for finding in findings:
         table.add_row(finding.subject, finding.detail)
     table.add_row("weight version", str(info.weight_version))
     table.add_row("guided decoding", ", ".join(sorted(info.guides)) or "none")
+    table.add_row("LoRA adapters", ", ".join(sorted(info.loras)) or "none")
     Console().print(table)
 
 
