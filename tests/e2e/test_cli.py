@@ -104,6 +104,7 @@ async def test_serve_and_check_engine_with_a_triton_that_runs_already(tmp_path: 
         address = triton.grpc_address
         checked = run("check-engine", "--triton", address, "--json")
         assert json.loads(checked.stdout)["log_prob_mode"] == "raw"
+        assert json.loads(checked.stdout)["loras"] == []
         assert "fit to be served from" in run("check-engine", "--triton", address).stdout
         with running("serve", "--triton", address, "--tokenizer", tokenizer, "--port", "0") as (url, process):
             async with aiohttp.ClientSession(url) as http, http.get("/readyz") as response:
