@@ -51,6 +51,11 @@ class SessionFeed:
         """Whether somebody follows, or may come back and find no gap."""
         return self._live
 
+    @property
+    def size(self) -> int:
+        """Bytes of the events that are kept."""
+        return self._buffer.size
+
     def began(self, number: int, plan: Plan) -> None:
         """Turn ``number`` runs; its request may have brought results of tools."""
         ids = count(1)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 
 FEW = 64
 """Values that a label takes at most; more of them would be more series than a Prometheus should be given by one server."""
@@ -77,6 +77,7 @@ class TurnMetrics:
     """By outcome: the finish reason of a recorded turn, or the code of the error that ended it."""
     first_token: Observe
     inter_token: Observe
+    continued: Observe
     turn: Observe
     prompt_tokens: Observe
     cached_tokens: Observe
@@ -91,14 +92,20 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self.registry)
         self._models, self._protocols, self._routes, self._outcomes = Few(), Few(), Few(), Few()
         self._of_turns: dict[tuple[str, str], TurnMetrics] = {}
         of_turn = ["protocol", "model"]
         self._turns = self._counter("turns", "Turns by how they ended.", [*of_turn, "outcome"])
         self._prompt = self._counter("prompt_tokens", "Prompt tokens of recorded turns.", of_turn)
-        self._cached = self._counter("cached_prompt_tokens", "Of them, from the engine's KV cache.", of_turn)
+        self._cached = self._counter(
+            "cached_prompt_tokens", "Prompt tokens of recorded turns from the engine's KV cache.", of_turn
+        )
         self._output = self._counter("output_tokens", "Sampled tokens of recorded turns.", of_turn)
         self._cut = self._counter("interrupted_tokens", "Sampled tokens of turns that were cut off.", of_turn)
+        self._continued = self._counter(
+            "continuations", "Times that a generation went on elsewhere or after a cut.", of_turn
+        )
         self._ill_formed = self._counter("ill_formed_turns", "Recorded turns with an ill-formed tool call.", of_turn)
         self._untrainable = self._counter("untrainable_turns", "Recorded turns that cannot be trained.", ["reason"])
         self._matches = self._counter("history_matches", "Recorded turns by how their history matched.", ["reason"])
@@ -110,7 +117,7 @@ class Metrics:
         self.passed_on = self._counter("http_passed_on", "HTTP requests that another worker answered.", [])
         self._first = self._histogram("time_to_first_token", "From the request to its first token.", _SECONDS, of_turn)
         self._gap = self._histogram(
-            "inter_token", "Time between two messages of the engine, per token of the second.", _TOKEN_SECONDS, of_turn
+            "inter_token", "Time between two messages of an engine, per token of the second.", _TOKEN_SECONDS, of_turn
         )
         self._turn = self._histogram("turn", "From the request until its turn is durable.", _SECONDS, of_turn)
         self._stage = self._histogram("turn_stage", "A turn's time by what it goes to.", _STAGE_SECONDS, ["stage"])
@@ -159,6 +166,7 @@ class Metrics:
             ended=partial(self._ended, protocol, model),
             first_token=seconds(self._first),
             inter_token=seconds(self._gap),
+            continued=of(self._continued),
             turn=seconds(self._turn),
             prompt_tokens=of(self._prompt),
             cached_tokens=of(self._cached),

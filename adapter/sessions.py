@@ -75,6 +75,11 @@ class Sessions:
         self.replays = ReplayBudget(config.replay_total_bytes, config.replay_keep_s)
         self.tally = SessionTally()
 
+    @property
+    def slot(self) -> int:
+        """Of the worker that this is."""
+        return self._ownership.slot
+
     def new_name(self) -> str:
         """A name that no session has, for one that this process is to own."""
         return self._ownership.new_name()

@@ -41,6 +41,7 @@ class TurnWatch:
         self._clock = clock
         self._began = clock()
         self._last_message: float | None = None
+        self._segment = 0
         self._over = False
         self._recorded = False
 
@@ -64,6 +65,11 @@ class TurnWatch:
 
     def sampled(self, chunk: TokenChunk) -> None:
         """The next message of the engine."""
+        if chunk.segment != self._segment:
+            self._segment = chunk.segment
+            self._counts.continued(1)
+            self._trace.end()
+            self._trace.begin(Stage.GENERATE)
         count = len(chunk.ids)
         if not count:
             return

@@ -61,6 +61,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.metrics",
         "adapter.tracing",
         "adapter.tally",
+        "adapter.exposition",
+        "adapter.gauges",
         "adapter.watching",
         "adapter.session",
         "adapter.expiry",

@@ -11,7 +11,7 @@ GET  /v1/sessions/SID, /v1/sessions/SID/explain  look; DELETE forgets
 GET  /v1/sessions/SID/samples                    what finish would give now; POST /v1/sessions/SID/finish
 GET  /v1/sessions/SID/events, .../replies/NUMBER/events     reading along: ``http.events``
 GET  /v1/sessions/SID/history                    its conversation; POST /v1/sessions/SID/interrupt stops its turns
-GET  /healthz   GET /readyz
+GET  /healthz   GET /readyz   GET /metrics
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from aiohttp import web
 
 from adapter.http import console, control, conversation, events, gemini, health, models, responses, turns
 from adapter.http.failures import failures_as_bodies
+from adapter.http.metrics import add_metrics, counted
 from adapter.http.request_id import send_request_id
 from adapter.http.state import STATE, ServerState
 from adapter.protocols.anthropic import AnthropicMessages
@@ -28,7 +29,9 @@ from adapter.protocols.openai_chat import OpenAIChat
 
 def build_app(state: ServerState) -> web.Application:
     """The server as an application that is not yet listening."""
-    app = web.Application(middlewares=[failures_as_bodies], client_max_size=state.services.config.max_body_bytes)
+    app = web.Application(
+        middlewares=[counted, failures_as_bodies], client_max_size=state.services.config.max_body_bytes
+    )
     app[STATE] = state
     app.on_response_prepare.append(send_request_id)
     anthropic, chat = AnthropicMessages(), OpenAIChat()
@@ -52,4 +55,5 @@ def build_app(state: ServerState) -> web.Application:
     app.router.add_delete("/v1/sessions/{sid}", control.drop_session)
     app.router.add_get("/healthz", health.alive)
     app.router.add_get("/readyz", health.ready)
+    add_metrics(app)
     return app

@@ -1,6 +1,7 @@
 """Who may do what, once access keys are on; without an admin key everybody may do everything.
 
     /healthz, /readyz          open to all; what /readyz says beside yes or no takes the admin key
+    /metrics                   the admin key, unless ``--metrics-public``
     the protocols' routes      the admin key, or the key of the session that the request belongs to
     reading along, history, interrupt     the same
     everything else            the admin key
@@ -21,6 +22,7 @@ from adapter.http.speaking import protocol_of
 from adapter.http.state import PROTOCOL, STATE
 
 OPEN = frozenset({"/healthz", "/readyz"})
+METRICS = "/metrics"
 
 OF_ONE_SESSION = frozenset(
     {
@@ -75,7 +77,7 @@ def _check(request: web.Request) -> None:
         return
     route = request.match_info.route.resource
     path = "" if route is None else route.canonical
-    if path in OPEN:
+    if path in OPEN or (path == METRICS and request.app[STATE].services.config.metrics_public):
         return
     protocol = protocol_of(path)
     if protocol is not None:

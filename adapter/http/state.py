@@ -24,5 +24,7 @@ class ServerState:
 
 
 STATE = web.AppKey("state", ServerState)
+COUNTED_ELSEWHERE = web.RequestKey("counted_elsewhere", bool)
+"""Set where another worker counts the request."""
 PROTOCOL = web.RequestKey("protocol", WireProtocol)
 """The protocol of the request being served; errors are rendered in it."""

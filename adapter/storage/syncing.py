@@ -40,7 +40,7 @@ class _Left:
 
 
 class SyncThread:
-    """After each sync ``report(position, failure, seconds)`` is called in the thread; a failure (``OSError``) is the last report."""
+    """``report(position, failure, seconds)`` is called in the thread after each sync; a failure (OSError) is the last report."""
 
     def __init__(self, report: Callable[[int, OSError | None, float], object], mark: Path) -> None:
         self._report = report

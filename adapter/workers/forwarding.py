@@ -18,7 +18,9 @@ import aiohttp
 import orjson
 from aiohttp import web
 
+from adapter import exposition
 from adapter.errors import Unavailable
+from adapter.http.state import COUNTED_ELSEWHERE, STATE
 from adapter.ownership import OwnedElsewhere, Ownership
 
 FORWARDED = "x-rollserve-forwarded"
@@ -42,7 +44,16 @@ _HOP_BY_HOP = frozenset(
 _CREDENTIALS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Merge = Callable[[list[dict[str, Any]]], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """How the answers of all workers become one. ``missing`` stands for a worker that does not answer, as a 503."""
+
+    merge: Callable[[Sequence[bytes]], bytes]
+    missing: Callable[[int], bytes]
+    complete: bool = True
+    """Whether one worker's failure is everybody's."""
 
 
 def merge_lists(answers: list[dict[str, Any]]) -> dict[str, Any]:
@@ -56,7 +67,18 @@ def merge_ready(answers: list[dict[str, Any]]) -> dict[str, Any]:
     return {**(unready or answers)[0], "workers": len(answers), "ready": len(answers) - len(unready)}
 
 
-MERGED: dict[str, Merge] = {"/v1/sessions": merge_lists, "/readyz": merge_ready}
+def _json(merge: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> Merging:
+    def silent(slot: int) -> bytes:
+        return orjson.dumps({"status": "unavailable", "reason": f"worker {slot} does not answer"})
+
+    return Merging(lambda bodies: orjson.dumps(merge([orjson.loads(body) for body in bodies])), silent)
+
+
+MERGED: dict[str, Merging] = {
+    "/v1/sessions": _json(merge_lists),
+    "/readyz": _json(merge_ready),
+    "/metrics": Merging(exposition.merge, exposition.missing, complete=False),
+}
 """Answers to GET requests that are made of every worker's."""
 
 
@@ -91,11 +113,12 @@ class Forwarding:
 
         @web.middleware
         async def forward(request: web.Request, handler: Handler) -> web.StreamResponse:
+            merging = MERGED.get(request.path) if request.method == "GET" else None
             if self._is_of_a_peer(request):
+                request[COUNTED_ELSEWHERE] = merging is not None
                 return await self._own(request, handler)
-            merge = MERGED.get(request.path) if request.method == "GET" else None
             try:
-                return await (handler(request) if merge is None else self._merged(request, handler, merge))
+                return await (handler(request) if merging is None else self._merged(request, handler, merging))
             except OwnedElsewhere as elsewhere:
                 return await self._passed_on(request, elsewhere.slot)
 
@@ -124,31 +147,33 @@ class Forwarding:
             async with self._http.request(
                 request.method, url, data=await request.read(), headers=headers, allow_redirects=False
             ) as upstream:
+                request[COUNTED_ELSEWHERE] = True
+                request.app[STATE].services.watching.metrics.passed_on.inc()
                 return await _relayed(request, upstream)
         except aiohttp.ClientConnectionError as error:
             raise Unavailable(f"worker {slot} is being replaced", retry_after=RETRY_AFTER_S) from error
 
-    async def _merged(self, request: web.Request, handler: Handler, merge: Merge) -> web.StreamResponse:
+    async def _merged(self, request: web.Request, handler: Handler, merging: Merging) -> web.StreamResponse:
         own = await handler(request)
         peers = [slot for slot in range(len(self.urls)) if slot != self.ownership.slot]
-        answers = await asyncio.gather(*(self._asked(slot, request) for slot in peers))
+        answers = await asyncio.gather(*(self._asked(slot, request, merging) for slot in peers))
         assert isinstance(own, web.Response)
         assert isinstance(own.body, bytes)
-        mine: dict[str, Any] = orjson.loads(own.body)
-        status = max([own.status, *(status for status, _ in answers)])
-        document = merge([mine, *(answer for _, answer in answers)])
-        return web.Response(status=status, body=orjson.dumps(document), content_type="application/json")
+        status = max([own.status, *(status for status, _ in answers)]) if merging.complete else own.status
+        body = merging.merge([own.body, *(answer for _, answer in answers)])
+        return web.Response(status=status, body=body, headers={"Content-Type": own.headers["Content-Type"]})
 
-    async def _asked(self, slot: int, request: web.Request) -> tuple[int, dict[str, Any]]:
+    async def _asked(self, slot: int, request: web.Request, merging: Merging) -> tuple[int, bytes]:
         assert self._http is not None
         timeout = aiohttp.ClientTimeout(total=PEER_TIMEOUT_S)
         headers = {name: value for name, value in request.headers.items() if name.lower() in _CREDENTIALS}
         try:
             url = self.urls[slot] + str(request.rel_url)
             async with self._http.get(url, headers={**headers, FORWARDED: self.secret}, timeout=timeout) as response:
-                return response.status, await response.json()
+                body = await response.read()
+                return response.status, body if merging.complete or response.ok else merging.missing(slot)
         except (aiohttp.ClientError, TimeoutError):
-            return 503, {"status": "unavailable", "reason": f"worker {slot} does not answer"}
+            return 503, merging.missing(slot)
 
 
 async def _relayed(request: web.Request, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
