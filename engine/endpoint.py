@@ -157,9 +157,10 @@ class Endpoint:
         return self.client
 
     def gave(self, chunk: TokenChunk) -> None:
-        """A chunk came from there."""
+        """A chunk came from there. Only a generation that came to its end speaks for the endpoint: one that lies may begin well."""
         self.weight_version = chunk.weight_version
-        self.breaker.succeeded()
+        if chunk.finished is not None:
+            self.breaker.succeeded()
 
     def failed(self, error: EngineError, epoch: int) -> None:
         """A generation that began in ``epoch`` of the breaker failed there. A refused one says nothing about the endpoint."""
