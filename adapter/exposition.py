@@ -6,6 +6,7 @@ each (prometheus/docs, exposition_formats.md: all lines of a family stand togeth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from prometheus_client.registry import Collector
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 _HELP = b"# HELP "
+_FAMILY = re.compile(rb"^# HELP ", re.MULTILINE)
+"""At the start of a line: a label may say the same, but breaks no line."""
 _HEADERS = 2
 """Lines before a family's series: its help, its type."""
 
@@ -68,7 +71,7 @@ def merge(texts: Sequence[bytes]) -> bytes:
     """The metrics of several workers as one text, families together."""
     families: dict[bytes, list[bytes]] = {}
     for text in texts:
-        for family in text.split(_HELP)[1:]:
+        for family in _FAMILY.split(text)[1:]:
             lines = family.splitlines(keepends=True)
             header, series = lines[:_HEADERS], lines[_HEADERS:]
             families.setdefault(b"".join(header), []).extend(series)
