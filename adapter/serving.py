@@ -25,7 +25,9 @@ from adapter.parsing import choose_parsers
 from adapter.render.prompt import Renderer
 from adapter.served import Loaded, serve
 from adapter.sessions import Sessions
+from adapter.tracing import Tracer, tracing
 from adapter.turn import TurnServices
+from adapter.watching import Watching
 from engine.assets import demo_model_dir
 from engine.launch import EmbeddedTriton, TritonOptions
 from engine.repository import render_repository
@@ -169,11 +171,20 @@ async def adapter_server(
 async def models_server(
     loaded: Sequence[Loaded], recorded: Recording, ids: ReplyIds | None, place: WorkerPlace
 ) -> AsyncIterator[RunningServer]:
-    """Serve these models; the first one's configuration is the server's."""
+    """Serve these models; the first one's configuration is the server's. Raises: ConfigError, if traces cannot be sent."""
+    async with tracing(loaded[0].config, place.ownership.slot) as tracer:
+        state = _state(loaded, recorded, ids, place, tracer)
+        async with listening(state, place.addresses, place.extend) as url:
+            yield RunningServer(url, state)
+
+
+def _state(
+    loaded: Sequence[Loaded], recorded: Recording, ids: ReplyIds | None, place: WorkerPlace, tracer: Tracer
+) -> ServerState:
     config = loaded[0].config
     ids = ids or HandleIds(recorded.handles)
     models = serve(loaded, ids)
-    services = TurnServices.build(config, models, ids)
+    services = TurnServices.build(config, models, ids, Watching(tracer=tracer))
     sessions = Sessions(
         config,
         models.decode,
@@ -182,9 +193,7 @@ async def models_server(
         recorded.recovered,
         place.ownership,
     )
-    state = ServerState(services, sessions, place.own_url, AccessKeys(config.admin_key, recorded.handles))
-    async with listening(state, place.addresses, place.extend) as url:
-        yield RunningServer(url, state)
+    return ServerState(services, sessions, place.own_url, AccessKeys(config.admin_key, recorded.handles))
 
 
 @asynccontextmanager

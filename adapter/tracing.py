@@ -210,14 +210,14 @@ async def tracing(config: Config, worker: int = 0) -> AsyncIterator[Tracer]:
 
 
 def _provider(config: Config, worker: int) -> TracerProvider | None:
-    """Raises: ConfigError."""
+    """None where nobody asks for traces. Raises: ConfigError."""
     if config.otel_endpoint is None and not any(map(os.environ.get, ENDPOINTS)):
         return None
     try:
         sdk: Any = import_module("opentelemetry.sdk.trace")
         export: Any = import_module("opentelemetry.sdk.trace.export")
         resources: Any = import_module("opentelemetry.sdk.resources")
-        otlp: Any = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        exporter = _exporter(config.otel_endpoint)
     except ImportError as error:
         if config.otel_endpoint is not None:
             message = "--otel-endpoint needs the extra `otel`: pip install 'rollserve[otel]'"
@@ -225,12 +225,16 @@ def _provider(config: Config, worker: int) -> TracerProvider | None:
         # The variables may be set for every program of a machine.
         event(logger, logging.WARNING, "no_traces", reason="OTEL_* is set, but the extra `otel` is not installed")
         return None
-    endpoint = config.otel_endpoint and f"{config.otel_endpoint.rstrip('/')}/v1/traces"
-    provider: TracerProvider = sdk.TracerProvider(
-        resource=resources.Resource.create(_resource(worker)), shutdown_on_exit=False
-    )
-    provider.add_span_processor(export.BatchSpanProcessor(otlp.OTLPSpanExporter(endpoint=endpoint)))
+    resource = resources.Resource.create(_resource(worker))
+    provider: TracerProvider = sdk.TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(export.BatchSpanProcessor(exporter))
     return provider
+
+
+def _exporter(endpoint: str | None) -> Any:
+    """Raises: ImportError."""
+    otlp: Any = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    return otlp.OTLPSpanExporter(endpoint=endpoint and f"{endpoint.rstrip('/')}/v1/traces")
 
 
 def _resource(worker: int) -> dict[str, str]:
