@@ -45,7 +45,7 @@ from engine.types import EngineInfo, Finished, FinishReason, GenerateRequest, Lo
 from loadtest.figures import Figure, Measured
 from loadtest.program import Options, run_benchmark, say
 
-TURNS, QUICK_TURNS = 20_000, 64
+TURNS, QUICK_TURNS = 8_000, 64
 WARM_UP_TURNS, QUICK_WARM_UP_TURNS = 4_000, 32
 TURNS_PER_SESSION = 4
 LOOKS = 4

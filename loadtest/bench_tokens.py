@@ -29,7 +29,7 @@ GOALS_US = {4: 30.0, 16: 12.0}
 """Microseconds of CPU time a token."""
 GOAL_RATIO = 1.0
 """A message, to the bare reader's."""
-STREAMS, ROUNDS, WINDOW_S = 32, 3, 5.0
+STREAMS, ROUNDS, WINDOW_S = 32, 3, 3.0
 QUICK_STREAMS, QUICK_ROUNDS, QUICK_WINDOW_S = 4, 1, 0.7
 WARM_UP_S = 1.5
 TOKEN_MS = 20
