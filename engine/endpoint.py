@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from engine.breaker import Breaker, BreakerState
 from engine.clock import Clock, Pulse
-from engine.errors import EngineError, EngineRejected, EngineUnavailable, ProbeFailed
+from engine.errors import EngineError, EngineProtocolError, EngineRejected, EngineUnavailable, ProbeFailed
 from engine.types import EngineInfo, GenerateRequest, TokenChunk
 
 logger = logging.getLogger("rollserve.engine")
@@ -87,6 +87,8 @@ class Endpoint:
     """Whether a first trial has ended, well or not."""
     unfit: ProbeFailed | None = None
     """Why the last trial refused what it found there."""
+    answers: bool = False
+    """Whether somebody is there, however it fares: the last word was not that nobody is, nor that what comes is wrong."""
     weight_version: int | None = None
     last_error: str | None = None
     _news: Pulse = field(default_factory=Pulse)
@@ -197,7 +199,7 @@ class Endpoint:
 
     async def _use(self, client: Client) -> None:
         await self.close()
-        self.client, self.unfit, self.suspect = client, None, False
+        self.client, self.unfit, self.suspect, self.answers = client, None, False, True
         self.weight_version = client.info.weight_version
         self.breaker.close()
         logger.info("the endpoint %s is used (weight version %d)", self.address, self.weight_version)
@@ -207,6 +209,7 @@ class Endpoint:
             return
         text, before = str(error), self.breaker.state
         self.breaker.failed(self.clock.now(), certain=certain)
+        self.answers = not certain and not isinstance(error, EngineProtocolError)
         if self.last_error != text or before is BreakerState.CLOSED:
             logger.warning("the endpoint %s: %s (%s)", self.address, text, self.breaker.state)
         self.last_error = text

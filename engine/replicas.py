@@ -54,8 +54,13 @@ class Replicas:
 
     @property
     def usable(self) -> list[Endpoint]:
-        """Where new generations may go, those that nothing speaks against first."""
-        found = [endpoint for endpoint in self if endpoint.healthy and not endpoint.draining]
+        """Where new generations may go, those that nothing speaks against first.
+
+        Where none is healthy, what answers at all is better than nothing: a few requests that fail, or a server that is late since
+        it has much to do, must not keep everybody else out.
+        """
+        wanted = [endpoint for endpoint in self if not endpoint.draining and endpoint.client is not None]
+        found = [endpoint for endpoint in wanted if endpoint.healthy] or [each for each in wanted if each.answers]
         return sorted(found, key=lambda endpoint: endpoint.suspect)
 
     @property

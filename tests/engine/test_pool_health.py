@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.breaker import BreakerState
-from engine.errors import EngineTimeout, EngineUnavailable, ProbeFailed
+from engine.errors import EngineFailed, EngineTimeout, EngineUnavailable, ProbeFailed
 from tests.engine.fake_endpoints import Fleet, Plan, Reading, greedy, ids_of, request, settled
 
 WHOLE = greedy(request().prompt_ids, 10)
@@ -202,3 +202,27 @@ async def test_a_closed_pool_watches_nothing() -> None:
     await fleet.clock.advance(100)
     assert [(server.trials, len(server.controls), server.open_clients) for server in fleet.servers.values()] == before
     assert [clients for *_, clients in before] == [0, 0]
+
+
+async def test_requests_that_fail_do_not_keep_the_only_endpoint_from_others() -> None:
+    fleet = Fleet(1)
+    fleet[0].plans = [Plan(0, EngineFailed("the model failed: out of memory")) for _ in range(4)]
+    async with fleet.pool() as pool:
+        for number in range(4):
+            with pytest.raises(EngineFailed):
+                await Reading(pool, request(f"bad-{number}")).task
+        assert pool.endpoints()[0].breaker is BreakerState.OPEN
+        await pool.connect()
+        assert ids_of(await Reading(pool, request()).task) == WHOLE
+
+
+async def test_an_endpoint_that_fails_again_and_again_is_left_while_there_is_another() -> None:
+    fleet = Fleet(2)
+    home = fleet.home()
+    home.plans = [Plan(0, EngineFailed("the model failed: out of memory")) for _ in range(9)]
+    async with fleet.pool() as pool:
+        for session in [f"s{number}" for number in range(100) if fleet.home(f"s{number}") is home][:3]:
+            await fleet.clock.advance(0.001)
+            assert ids_of(await Reading(pool, request(session)).task) == WHOLE
+        assert len(home.requests) == 3
+        assert [state.breaker for state in pool.endpoints()].count(BreakerState.OPEN) == 1
