@@ -2,11 +2,13 @@
 
     {"op": "stats"}                                         the model's figures
     {"op": "flush"}                                         forget the whole KV cache
-    {"op": "update_weights", "version": N, "path": "..."}   later tokens come from weights N; ``path`` is optional
+    {"op": "update_weights", "version": N, "path": "..."}   later tokens come from weights N, those of the checkpoint at
+                                                            ``path``, where the model has any; refused while requests are live
 
 The answer is one final response whose output ``control_reply`` (BYTES [1, 1]) is a JSON object; every answer has ``op``
-and ``weight_version``, and ``stats`` also has ``vocab_size``, ``max_seq_len`` and ``live`` (requests that have not
-ended). A refused operation is an error response, like a refused request.
+and ``weight_version``; those of ``stats`` and ``update_weights`` have ``path``, where the weights come from, and ``stats`` also
+``vocab_size``, ``max_seq_len`` and ``live`` (requests that have not ended). A refused operation is an error response, like a refused
+request. The same weights under the same version again are no error and change nothing.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ class RuleBook:
         self._decode = decode
         self._left = [rule.times for rule in script.rules]
 
-    def answer(self, request: GenerateRequest) -> Reply | None:
-        """The reply, or None where nothing matches. Counts as one use of the rule."""
+    def answer(self, request: GenerateRequest, weight_version: int = 0) -> Reply | None:
+        """The reply under these weights, or None where nothing matches. Counts as one use of the rule."""
         tail = self._tail(request) if self._script.reads_prompts else ""
         for index, rule in enumerate(self._script.rules):
             left = self._left[index]
-            if left != 0 and _matches(rule, request, tail):
+            if left != 0 and _matches(rule, request, tail, weight_version):
                 self._left[index] = None if left is None else left - 1
                 return rule.reply
         return self._script.default
@@ -33,10 +33,11 @@ class RuleBook:
         return self._decode(request.prompt_ids[-self._script.tail_tokens :].tolist())
 
 
-def _matches(rule: Rule, request: GenerateRequest, tail: str) -> bool:
+def _matches(rule: Rule, request: GenerateRequest, tail: str, weight_version: int) -> bool:
     return (
         (rule.session is None or rule.session == request.session)
         and (rule.session_regex is None or rule.session_regex.fullmatch(request.session) is not None)
         and (rule.turn is None or rule.turn == request.turn)
+        and (rule.weight_version is None or rule.weight_version == weight_version)
         and (rule.prompt_regex is None or rule.prompt_regex.search(tail) is not None)
     )

@@ -8,6 +8,7 @@ where none does, and without it the request fails.
     session        the request's session, exactly
     session_regex  a regular expression that matches the whole session
     turn           the request's turn
+    weight_version the version of the weights in force when the request comes
     prompt_regex   a regular expression found in the text of the prompt's last ``tail_tokens`` ids, special tokens included
     times          the rule answers this many requests, then it is as if it were not there
 
@@ -103,6 +104,7 @@ class Rule:
     session: str | None
     session_regex: re.Pattern[str] | None
     turn: int | None
+    weight_version: int | None
     prompt_regex: re.Pattern[str] | None
     times: int | None
 
@@ -155,6 +157,7 @@ def _rule(fields: Fields, encode: Encode) -> Rule:
         session=fields.text("session"),
         session_regex=fields.regex("session_regex"),
         turn=fields.integer("turn", None, minimum=0),
+        weight_version=fields.integer("weight_version", None, minimum=0),
         prompt_regex=fields.regex("prompt_regex"),
         times=fields.integer("times", None, minimum=1),
         reply=_reply(fields, encode),

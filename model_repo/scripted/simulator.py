@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from common.control import ControlOp
@@ -77,6 +78,7 @@ class Simulator:
         self._timing = timing
         self._limits = limits
         self._weight_version = weight_version
+        self._path = ""
         self._schedule = schedule
         self._crash = crash
         self._cache = PrefixCache(timing.block_size, timing.kv_cache_tokens)
@@ -100,7 +102,7 @@ class Simulator:
             stream.generation.fail(message, weight_version=self._weight_version)
 
     def _arrive(self, generation: Generation, now: float) -> None:
-        reply = self._rules.answer(generation.request)
+        reply = self._rules.answer(generation.request, self._weight_version)
         if reply is None:
             generation.fail("no rule of the script matches the request", weight_version=self._weight_version)
             return
@@ -204,16 +206,29 @@ class Simulator:
 
     def _control(self, call: ControlCall, now: float) -> None:
         match call.control.op:
+            case ControlOp.STATS:
+                call.answer(self._weight_version, **self._figures())
             case ControlOp.FLUSH:
                 self._cache.clear()
+                call.answer(self._weight_version)
             case ControlOp.UPDATE_WEIGHTS:
-                assert call.control.version is not None
-                self._weight_version = call.control.version
-                self._cache.clear()  # what other weights computed is of no use to these
-        call.answer(self._weight_version, **(self._figures() if call.control.op is ControlOp.STATS else {}))
+                self._update_weights(call)
 
-    def _figures(self) -> dict[str, int]:
+    def _update_weights(self, call: ControlCall) -> None:
+        """As a real model: not under live requests, and what other weights computed is of no use to the new ones."""
+        version, path = call.control.version, call.control.path or ""
+        assert version is not None
+        if (version, path) != (self._weight_version, self._path):
+            if self._streams:
+                call.fail(f"update_weights: {len(self._streams)} requests are live; end or cancel them first")
+                return
+            self._weight_version, self._path = version, path
+            self._cache.clear()
+        call.answer(self._weight_version, path=self._path)
+
+    def _figures(self) -> dict[str, Any]:
         return {
+            "path": self._path,
             "vocab_size": self._limits.vocab_size,
             "max_seq_len": self._limits.max_seq_len,
             "live": len(self._streams),

@@ -64,9 +64,8 @@ def _generation_loop(settings: Settings, loras: dict[str, Path]) -> GenerationLo
     def make_batches(sampler: RowSampler) -> Batches:
         return Batches(lambda: Batch(model, settings.cache, settings.max_seq_len, sampler), adapters)
 
-    control = ModelControl(
-        model, settings.weight_version, {"vocab_size": settings.vocab_size, "max_seq_len": settings.max_seq_len}
-    )
+    limits = {"vocab_size": settings.vocab_size, "max_seq_len": settings.max_seq_len}
+    control = ModelControl(model, settings.weight_version, limits, str(settings.model_dir))
     tokenizer_file = settings.model_dir / "tokenizer.json"
     guides = GuideCompiler(tokenizer_file, settings.vocab_size, settings.device) if settings.has_guides else None
     return GenerationLoop(

@@ -335,10 +335,18 @@ async def test_a_sessions_prefix_is_cached_in_blocks(served: Served) -> None:
 async def test_control(served: Served, client: TritonClient) -> None:
     stats = await client.control("stats")
     assert (stats["vocab_size"], stats["max_seq_len"], stats["weight_version"]) == (VOCAB, MAX_SEQ_LEN, 0)
-    assert await client.control("update_weights", version=5) == {"op": "update_weights", "weight_version": 5}
+    assert await client.control("update_weights", version=5) == {
+        "op": "update_weights",
+        "weight_version": 5,
+        "path": "",
+    }
     reply = await served.generate(request_of("values"))
     assert set(reply.joined("weight_version", np.int32)) == {5}
-    assert await client.control("update_weights", version=0) == {"op": "update_weights", "weight_version": 0}
+    assert await client.control("update_weights", version=0) == {
+        "op": "update_weights",
+        "weight_version": 0,
+        "path": "",
+    }
     with pytest.raises(EngineRejected, match="version is not an integer"):
         await client.control("update_weights", version="6")
     raw = await served.ask(changed(request_of(""), text("control", '{"op": "flush"}')), outputs=CONTROL_OUTPUTS)

@@ -72,6 +72,12 @@ class Model:
         self.schedule.run(self.schedule.now)
         return dict(json.loads(sender.responses[0]["control_reply"][0, 0]))
 
+    def refused(self, text: str) -> str | None:
+        sender = FakeSender()
+        self.simulator.control(ControlCall(parse_control(text), sender))
+        self.schedule.run(self.schedule.now)
+        return sender.error
+
     def _crash(self) -> None:
         self.crashes += 1
 
@@ -214,13 +220,28 @@ def test_flush_and_new_weights_empty_the_cache() -> None:
         assert cached(model.answer(session="s")) == 0
 
 
-def test_new_weights_count_from_the_next_token_on() -> None:
+def test_new_weights_wait_for_the_end_of_live_requests() -> None:
     model = Model(timed(time_per_output_token_ms=100))
     _, sender = model.submit()
     model.schedule.run(0.15)
-    assert model.control('{"op": "update_weights", "version": 5}') == {"op": "update_weights", "weight_version": 5}
+    update = '{"op": "update_weights", "version": 5, "path": "/w5"}'
+    assert model.refused(update) == "update_weights: 1 requests are live; end or cancel them first"
     model.schedule.run()
-    assert [int(r["weight_version"][0, 0]) for r in sender.responses] == [0, 0, 5]
+    updated = {"op": "update_weights", "weight_version": 5, "path": "/w5"}
+    assert model.control(update) == updated
+    _, after = model.submit()
+    assert model.control(update) == updated  # they are in force already
+    model.schedule.run()
+    assert {int(r["weight_version"][0, 0]) for r in sender.responses} == {0}
+    assert {int(r["weight_version"][0, 0]) for r in after.responses} == {5}
+
+
+def test_rules_answer_by_the_weights_in_force() -> None:
+    model = Model({"rules": [{"weight_version": 5, "ids": [7]}], "default": {"ids": [3]}})
+    answers = [model.answer()]
+    model.control('{"op": "update_weights", "version": 5}')
+    answers.append(model.answer())
+    assert [answer.responses[0]["output_ids"].ravel().tolist() for answer in answers] == [[3], [7]]
 
 
 def test_stats() -> None:
@@ -231,6 +252,7 @@ def test_stats() -> None:
     assert model.control('{"op": "stats"}') == {
         "op": "stats",
         "weight_version": 0,
+        "path": "",
         "vocab_size": 1000,
         "max_seq_len": 100,
         "live": 3,

@@ -115,7 +115,8 @@ def test_new_weights_take_effect_in_place_and_empty_the_cache(serve: Any, tmp_pa
     state = {name: torch.randn_like(tensor) * 0.4 for name, tensor in served.model.state_dict().items()}
     save_file(state, tmp_path / "model.safetensors")
     answer, error = served.control(ControlOp.UPDATE_WEIGHTS, version=9, path=str(tmp_path))
-    assert (answer, error) == ({"op": "update_weights", "weight_version": 9}, None)
+    assert (answer, error) == ({"op": "update_weights", "weight_version": 9, "path": str(tmp_path)}, None)
+    assert served.stats()["path"] == str(tmp_path)
     after = served.generate(prompt, 30)
     assert after.cached_tokens == 0
     assert {int(outputs["weight_version"][0, 0]) for outputs in after.outputs} == {9}
@@ -135,6 +136,22 @@ def test_weights_do_not_change_under_a_live_request(serve: Any, tmp_path: Path) 
     generation.mark_cancelled()
     inbox.wait()
     assert served.stats()["weight_version"] == 3
+
+
+def test_the_same_weights_again_are_in_force_already(serve: Any, tmp_path: Path) -> None:
+    """Whoever lost the answer asks again, when the next requests may be live; other weights need another version."""
+    served = serve()
+    save_file(served.model.state_dict(), tmp_path / "model.safetensors")
+    update = {"version": 9, "path": str(tmp_path)}
+    assert served.control(ControlOp.UPDATE_WEIGHTS, **update)[1] is None
+    inbox, generation = served.send(prompt_of(1, 20), 200)
+    inbox.wait_for_tokens()
+    answer, error = served.control(ControlOp.UPDATE_WEIGHTS, **update)
+    assert (answer, error) == ({"op": "update_weights", "weight_version": 9, "path": str(tmp_path)}, None)
+    generation.mark_cancelled()
+    inbox.wait()
+    _, error = served.control(ControlOp.UPDATE_WEIGHTS, version=9, path=str(tmp_path / "model.safetensors"))
+    assert error == f"update_weights: version 9 are the weights of {tmp_path}; give others another"
 
 
 def broken_states(good: dict[str, torch.Tensor]) -> Iterator[tuple[dict[str, torch.Tensor], str]]:
