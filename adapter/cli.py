@@ -3,6 +3,7 @@
 up            Triton with an embedded model, and the server in front of it, in one command
 serve         the server in front of a Triton that is already running
 demo          agents talk to a real model; their samples are exported and checked against it
+top           a running server, live
 sessions      what a running server holds
 explain       how each turn of a session was recognised, and what its prompt is made of
 export        finish a session and write its samples
@@ -15,7 +16,6 @@ doctor        what this machine lacks, with the line that installs it
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import os
 import signal
@@ -26,14 +26,12 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from adapter.config import Config, ConfigError
 from adapter.journal_commands import journal
-from adapter.options import config_options
-from adapter.remote import call, is_loopback
-
-DEFAULT_URL = "http://127.0.0.1:8400"
+from adapter.options import config_options, endpoint_options
+from adapter.remote import DEFAULT_URL, call, is_loopback
+from adapter.top_command import top
 
 
 def main() -> None:
@@ -56,6 +54,7 @@ def cli() -> None:
 
 
 cli.add_command(journal)
+cli.add_command(top)
 
 
 @cli.command()
@@ -203,34 +202,35 @@ def explain(url: str, as_json: bool, sid: str) -> None:
 
 
 @cli.command("check-engine")
-@click.option(
-    "--triton", required=True, metavar="HOST:PORT", envvar="ROLLSERVE_TRITON", help="gRPC address of the Triton."
-)
+@endpoint_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
-def check_engine(triton: str, as_json: bool) -> None:
-    """Ask a Triton what it speaks and try one generation. Exits 1, with the reason, if it cannot be served from."""
-    from engine.probe import Finding, probe
+def check_engine(addresses: tuple[str, ...], as_json: bool) -> None:
+    """Ask each Triton what it speaks and try one generation. Exits 1, with the reason, if one cannot be served from."""
+    from adapter.engine_checks import as_document, examine, print_examined
 
-    findings: list[Finding] = []
-    info = _run(probe(triton, report=findings.append))
+    if not addresses:
+        raise click.UsageError("--triton HOST:PORT is needed, or --triton-file")
+    examined = _run(examine(addresses))
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(info), default=sorted))
-        return
-    table = Table(title=f"{triton} is fit to be served from", show_header=False)
-    for finding in findings:
-        table.add_row(finding.subject, finding.detail)
-    table.add_row("weight version", str(info.weight_version))
-    table.add_row("guided decoding", ", ".join(sorted(info.guides)) or "none")
-    table.add_row("LoRA adapters", ", ".join(sorted(info.loras)) or "none")
-    Console().print(table)
+        click.echo(json.dumps(as_document(examined)))
+    else:
+        print_examined(Console(), examined)
+    if faults := [f"{each.address}: {each.fault}" for each in examined if each.fault is not None]:
+        raise click.ClickException("; ".join(faults))
 
 
 @cli.command()
-def doctor() -> None:
-    """Check what this machine needs for the embedded engine and the tests. Exits 1 if something needed is missing."""
-    from adapter.doctor import print_checks
+@endpoint_options
+def doctor(addresses: tuple[str, ...]) -> None:
+    """Check what this machine needs for the embedded engine and the tests, and the engines that are named.
 
-    sys.exit(0 if print_checks(Console()) else 1)
+    Exits 1 if something needed is missing.
+    """
+    from adapter.doctor import print_checks
+    from adapter.engine_checks import engine_check, examine
+
+    engines = [engine_check(each) for each in _run(examine(addresses))] if addresses else []
+    sys.exit(0 if print_checks(Console(), engines) else 1)
 
 
 async def _serve(config: Config) -> None:

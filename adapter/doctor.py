@@ -67,9 +67,9 @@ def checks() -> list[Check]:
     ]
 
 
-def print_checks(console: Console) -> bool:
-    """Run and show all checks. Whether nothing that is needed is missing."""
-    found = checks()
+def print_checks(console: Console, more: Sequence[Check] = ()) -> bool:
+    """Run and show all checks, and ``more``. Whether nothing that is needed is missing."""
+    found = [*checks(), *more]
     for check in found:
         style, word = _outcome(check)
         console.print(Text.assemble((f"{word:<8}", style), f"{check.name}: {check.detail}"), soft_wrap=True)

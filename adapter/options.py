@@ -34,6 +34,30 @@ def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def endpoint_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a click command ``--triton`` and ``--triton-file``; it is called with the ``addresses`` that they name, or else the
+    settings of a server started here."""
+
+    def with_addresses(triton: tuple[str, ...], triton_file: Path | None, **rest: Any) -> Any:
+        from adapter.engines import configured_addresses, is_attached
+        from engine.errors import EndpointListError
+
+        given = {name: value for name, value in (("triton", triton), ("triton_file", triton_file)) if value}
+        config = _load(given, None) if given else server_config()
+        try:
+            addresses = configured_addresses(config) if is_attached(config) else ()
+        except EndpointListError as error:
+            raise click.UsageError(str(error)) from error
+        return command(addresses=addresses, **rest)
+
+    with_addresses.__doc__, with_addresses.__name__ = command.__doc__, command.__name__
+    with_addresses.__click_params__ = list(getattr(command, "__click_params__", []))  # type: ignore[attr-defined]
+    for field in dataclasses.fields(Config):
+        if field.name in ("triton", "triton_file"):
+            with_addresses = _option(field)(with_addresses)
+    return with_addresses
+
+
 def server_config() -> Config:
     """What a server started here, without any options, would run with. Raises: click.UsageError."""
     file = os.environ.get("ROLLSERVE_CONFIG")

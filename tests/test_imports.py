@@ -89,7 +89,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.remote",
         "adapter.demo",
         "adapter.views",
+        "adapter.top",
+        "adapter.top_view",
+        "adapter.top_command",
         "adapter.doctor",
+        "adapter.engine_checks",
         "adapter.integrations",
     ),
 )

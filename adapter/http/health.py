@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -9,7 +11,9 @@ from aiohttp import web
 
 from adapter.http.auth import is_admin
 from adapter.http.state import STATE
+from adapter.served import ServedModel
 from engine.errors import EngineError
+from engine.pool import Pool
 
 
 async def alive(request: web.Request) -> web.StreamResponse:
@@ -40,7 +44,14 @@ async def _readiness(request: web.Request) -> tuple[int, dict[str, Any]]:
         "log_prob_mode": info.log_prob_mode,
         "weight_version": info.weight_version,
         "max_context_tokens": model.context_tokens,
+        "endpoints": _endpoints(services.models),
     }
+
+
+def _endpoints(models: Iterable[ServedModel]) -> list[dict[str, Any]]:
+    """Those of every engine; what is wrong with one is the operator's business, as long as another is ready."""
+    pools = {id(model.engine): model.engine for model in models if isinstance(model.engine, Pool)}
+    return [asdict(state) for pool in pools.values() for state in pool.endpoints()]
 
 
 def _json(document: dict[str, Any], status: int = 200) -> web.Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -104,3 +105,39 @@ def answer(request: Any, ids: list[int], *, final: bool = False, log_prob: float
 def failure(message: str) -> Any:
     """An error as Triton puts it into a stream."""
     return messages.ModelStreamInferResponse(error_message=message)
+
+
+def is_control(request: Any) -> bool:
+    return "control" in [tensor.name for tensor in request.inputs]
+
+
+def control_answer(request: Any, document: dict[str, Any]) -> Any:
+    """The answer to a control request."""
+    response = messages.ModelInferResponse(model_name=request.model_name, id=request.id)
+    response.parameters["triton_final_response"].bool_param = True
+    data = json.dumps(document).encode()
+    response.outputs.add(name="control_reply", datatype="BYTES", shape=(1, 1))
+    response.raw_output_contents.append(len(data).to_bytes(4, "little") + data)
+    return messages.ModelStreamInferResponse(infer_response=response)
+
+
+def ids_asked(request: Any, name: str = "input_ids") -> list[int]:
+    """An INT32 input of a request."""
+    names = [tensor.name for tensor in request.inputs]
+    return [int(value) for value in np.frombuffer(request.raw_input_contents[names.index(name)], "<i4")]
+
+
+def serving_all(generate: Script | None = None) -> Script:
+    """A script that answers control requests and the probe's trial, and leaves the rest to ``generate``."""
+
+    async def script(request: Any, context: Any) -> AsyncIterator[Any]:
+        if is_control(request):
+            yield control_answer(request, {"op": "stats", "weight_version": 0})
+        elif generate is None or request.parameters["session"].string_param == "rollserve-probe":
+            (count,) = ids_asked(request, "request_output_len")
+            yield answer(request, list(range(count)), final=True)
+        else:
+            async for response in generate(request, context):
+                yield response
+
+    return script
