@@ -7,9 +7,12 @@ import json
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Container
 from typing import Any
 
 import click
+
+DEFAULT_URL = "http://127.0.0.1:8400"
 
 ADMIN_KEY = "ROLLSERVE_ADMIN_KEY"
 """The environment variable with the server's admin key, where it has one. There is no option for it: command lines are seen."""
@@ -17,14 +20,24 @@ ADMIN_KEY = "ROLLSERVE_ADMIN_KEY"
 
 def call(method: str, url: str, path: str, body: Any = None) -> Any:
     """One request to a running server. Raises: click.ClickException, with the server's own message."""
-    data = None if body is None else json.dumps(body).encode()
+    return json.loads(_answer(method, url, path, None if body is None else json.dumps(body).encode())[1])
+
+
+def fetch(url: str, path: str, accept: Container[int] = ()) -> tuple[int, bytes]:
+    """A GET's status and body; an error's too, if its status is one of ``accept``. Raises: as ``call``."""
+    return _answer("GET", url, path, None, accept)
+
+
+def _answer(method: str, url: str, path: str, data: bytes | None, accept: Container[int] = ()) -> tuple[int, bytes]:
     key = os.environ.get(ADMIN_KEY)
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     request = urllib.request.Request(url.rstrip("/") + path, data=data, headers=headers, method=method)
     try:
         with urllib.request.urlopen(request) as response:
-            return json.load(response)
+            return int(response.status), response.read()
     except urllib.error.HTTPError as error:
+        if error.status in accept:
+            return error.code, error.read()
         hint = f"; it is read from {ADMIN_KEY}" if error.status in (401, 403) else ""
         raise click.ClickException(f"{method} {path}: {error.status} {_message(error.read())}{hint}") from error
     except urllib.error.URLError as error:
