@@ -66,11 +66,11 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
 
 
 @asynccontextmanager
-async def fake_triton(script: Script, described: Described | None = None) -> AsyncIterator[str]:
-    """The address of a server that runs ``script`` for each request."""
+async def fake_triton(script: Script, described: Described | None = None, port: int = 0) -> AsyncIterator[str]:
+    """The address of a server that runs ``script`` for each request; what it does when the block is left breaks off."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)])
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Servicer(script, described or Described()), server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     try:
         yield f"127.0.0.1:{port}"
