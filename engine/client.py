@@ -45,6 +45,12 @@ class ClientOptions:
     """Between two responses of a generation."""
     control_timeout_s: float = 10.0
     """For the answer to a control request, a health check among them."""
+    update_timeout_s: float = 600.0
+    """For new weights to be read and put in place."""
+
+    def of_control(self, operation: str) -> float:
+        """For the answer to this operation."""
+        return self.update_timeout_s if operation == "update_weights" else self.control_timeout_s
 
 
 class TritonClient:
@@ -106,7 +112,7 @@ class TritonClient:
         request_id = f"control-{secrets.token_hex(8)}"
         inputs = encode_control({"op": operation, **arguments})
         message = infer_request(self._info.model, request_id, inputs, CONTROL_OUTPUTS)
-        timeout_s = self._options.control_timeout_s
+        timeout_s = self._options.of_control(operation)
         await self.connect()
         async with open_call(self._stub, self.address, request_id) as call:
             await call.send(message, timeout_s)

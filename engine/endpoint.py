@@ -138,9 +138,22 @@ class Endpoint:
         except EngineError as error:
             self._note(error, epoch, certain=isinstance(error, EngineUnavailable))
             return
+        await self.require_fit()
         if self.suspect:
             self.suspect = False
             self.changed()
+
+    async def require_fit(self) -> None:
+        """Use it no more, until a trial finds it fit, if it is known to have become one that cannot be used."""
+        reason = None if self.info is None else self.objection(self.info)
+        if reason is not None:
+            self._note(
+                EngineUnavailable(f"the endpoint {self.address} is not used: {reason}"),
+                self.breaker.epoch,
+                certain=True,
+            )
+            await self.close()
+            self._news.beat()
 
     async def connect(self) -> None:
         """Raises: EngineUnavailable."""

@@ -31,6 +31,7 @@ from engine.failover import Trail
 from engine.live import LiveGeneration
 from engine.replicas import PoolOptions, Replicas
 from engine.types import EngineInfo, GenerateRequest, TokenChunk
+from engine.weights import Weights
 
 __all__ = ["EndpointState", "Pool", "PoolOptions"]
 
@@ -110,7 +111,9 @@ class Pool:
         raise self._replicas.none_usable()
 
     async def check_ready(self) -> None:
-        """Ask all that are used. Raises: EngineUnavailable, if none is left."""
+        """Ask all that are used. Raises: EngineUnavailable, if none is left. During a hold they may be busy with new weights."""
+        if self._held and self._replicas.info is not None:
+            return
         await asyncio.gather(*(endpoint.check() for endpoint in self._replicas.usable))
         if not self._replicas.usable:
             raise self._replicas.none_usable()
@@ -168,6 +171,22 @@ class Pool:
         endpoints = list(self._replicas)
         answers = await asyncio.gather(*(ask(endpoint) for endpoint in endpoints))
         return {endpoint.address: answer for endpoint, answer in zip(endpoints, answers, strict=True)}
+
+    async def control_at(self, address: str, operation: str, **arguments: Any) -> dict[str, Any]:
+        """The same on one endpoint. Raises: EngineError."""
+        for endpoint in self._replicas:
+            if endpoint.address == address:
+                return await endpoint.control(operation, **arguments)
+        raise EngineUnavailable(f"there is no endpoint {address} any more")
+
+    @property
+    def weights(self) -> Weights | None:
+        """What ``require`` was given last."""
+        return self._replicas.required
+
+    async def require(self, weights: Weights) -> None:
+        """These weights are in force: an endpoint with older ones is not used before it was given them, which its trials do."""
+        await self._replicas.require(weights)
 
     async def refresh(self) -> None:
         """Ask every endpoint for its weight version. One that does not answer keeps the one it is known by."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from engine.affinity import choose
 from engine.agreement import disagreement, in_common
 from engine.clock import Clock, Pulse
-from engine.endpoint import Endpoint, OpenClient
-from engine.errors import EngineUnavailable, ProbeFailed
+from engine.endpoint import Client, Endpoint, OpenClient
+from engine.errors import EngineError, EngineUnavailable, ProbeFailed
 from engine.types import EngineInfo
+from engine.weights import Weights, not_brought_up, outdated, update_failed
 
 REMEMBERED_SESSIONS = 100_000
 """Sessions whose endpoint is remembered; the least recently served are forgotten, and are placed as new ones when they return."""
@@ -48,6 +49,8 @@ class Replicas:
         self._homes: OrderedDict[str, str] = OrderedDict()
         self._agreed: EngineInfo | None = None
         """What the first endpoint that was fit to be used was found to be."""
+        self.required: Weights | None = None
+        """Older weights than these are not used."""
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(list(self._endpoints.values()))
@@ -107,6 +110,11 @@ class Replicas:
                 self._closing.add(closing)
                 closing.add_done_callback(self._closing.discard)
 
+    async def require(self, weights: Weights) -> None:
+        """From now on an endpoint with older weights is not used before it was given these."""
+        self.required = weights
+        await asyncio.gather(*(endpoint.require_fit() for endpoint in self))
+
     async def close(self) -> None:
         for watcher in self._watchers.values():
             watcher.cancel()
@@ -135,11 +143,27 @@ class Replicas:
 
     def _add(self, address: str) -> None:
         interval_s = self._options.check_interval_s
-        endpoint = Endpoint(address, self._open_client, self._objection, self._changed.beat, interval_s, self._clock)
+        endpoint = Endpoint(address, self._open, self._objection, self._changed.beat, interval_s, self._clock)
         self._endpoints[address] = endpoint
         self._watchers[address] = asyncio.create_task(endpoint.watch(), name=f"watch {address}")
 
     def _objection(self, found: EngineInfo) -> str | None:
         if self._agreed is None:
             self._agreed = found
-        return disagreement(self._agreed, found)
+        return disagreement(self._agreed, found) or outdated(self.required, found)
+
+    async def _open(self, address: str) -> Client:
+        """A client of an endpoint that has the required weights, or was given them. Raises: EngineError."""
+        client = await self._open_client(address)
+        required, why = self.required, outdated(self.required, client.info)
+        if required is None or why is None:
+            return client
+        try:
+            failure = update_failed(required, await client.control("update_weights", **required.arguments))
+        except EngineError as error:
+            raise not_brought_up(address, why, error) from error
+        finally:
+            await client.close()
+        if failure is not None:
+            raise not_brought_up(address, why, failure)
+        return await self._open_client(address)

@@ -2,13 +2,14 @@
 
     {"op": "stats"}                                         the model's figures
     {"op": "flush"}                                         forget the whole KV cache
-    {"op": "update_weights", "version": N, "path": "..."}   later tokens come from weights N, those of the checkpoint at
-                                                            ``path``, where the model has any; refused while requests are live
+    {"op": "update_weights", "version": N, "path": "..."}   later tokens come from weights N, the checkpoint at ``path``
+
+New weights are refused while requests are live; the same ones under the same version again are in force already, which is no error.
 
 The answer is one final response whose output ``control_reply`` (BYTES [1, 1]) is a JSON object; every answer has ``op``
-and ``weight_version``; those of ``stats`` and ``update_weights`` have ``path``, where the weights come from, and ``stats`` also
-``vocab_size``, ``max_seq_len`` and ``live`` (requests that have not ended). A refused operation is an error response, like a refused
-request. The same weights under the same version again are no error and change nothing.
+and ``weight_version``; those of ``stats`` and ``update_weights`` have ``path``, where the weights come from, that of ``stats`` also
+``vocab_size``, ``max_seq_len`` and ``live`` (requests that have not ended). A refused operation is an error response, like a
+refused request.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ tests.
 Parameters, besides those of every model: ``script`` (path of the script, see ``script``), ``tokenizer_dir`` (a folder
 with ``tokenizer.json``; needed where the script has ``text`` or ``prompt_regex``), and the script's timing by name.
 Sampling parameters are validated as by a real model; of them only ``seed`` and ``min_tokens`` change anything.
-``control``: ``flush`` empties the simulated prefix cache, ``update_weights`` also changes the version that later
-tokens carry (rules can answer by it; the path is only remembered), ``stats`` adds ``waiting``, ``slots`` and ``cache_tokens``. A script that is malformed fails the load of
-the model.
+``control``: ``flush`` empties the simulated prefix cache; ``update_weights`` also changes the version that later tokens carry,
+by which rules can answer, while the path is only remembered; ``stats`` adds ``waiting``, ``slots`` and ``cache_tokens``. A script
+that is malformed fails the load of the model.
 """
 
 from __future__ import annotations
