@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from engine.errors import EngineFailed
 from engine.replay import ReplayOptions, as_json, main, replay_samples
 from engine.replay_report import render
-from engine.types import Guide, GuideKind, LogProbMode
+from engine.types import Guide, GuideKind, LogProbMode, SamplingParams
 from tests.engine.language_model import VOCAB, LanguageModel, sample_of
 
 Json = dict[str, Any]
@@ -47,6 +48,64 @@ async def test_where_seeds_repeat_every_token_is_compared(model: Json, sampling:
     assert {request.session for request in engine.requests} == {"rollserve-verify"}
     assert set(report.differences.by_turn) == {"1", "2", "3"}
     assert set(report.differences.by_version) == {"3"}
+
+
+def continued(engine: LanguageModel, at: tuple[int, ...], tokens: int = 12, **sampling: Any) -> Json:
+    """A turn that was continued after so many tokens, each time with a seed of its own."""
+    sample = sample_of(engine, turns=1, tokens=tokens, **sampling)
+    (turn,) = sample["metadata"]["turns"]
+    parts = [[0, turn["seed"]], *([start, 7000 + start] for start in at)]
+    prompt = sample["tokens"][:-tokens]
+    ids: list[int] = []
+    log_probs: list[float] = []
+    for (start, seed), end in zip(parts, [*at, tokens], strict=True):
+        params = SamplingParams(**{**sampling, "seed": seed})
+        new, new_log_probs = engine.sample([*prompt, *ids], end - start, params)
+        ids += new
+        log_probs += np.float32(new_log_probs).tolist()
+    turn["segments"] = parts
+    return {**sample, "tokens": [*prompt, *ids], "rollout_log_probs": log_probs}
+
+
+@pytest.mark.parametrize("at", [(1,), (5,), (11,), (3, 4, 9)])
+async def test_a_continued_turn_is_asked_for_in_its_segments(at: tuple[int, ...]) -> None:
+    engine = LanguageModel()
+    sample = continued(engine, at, temperature=0.8)
+    report = await replayed(engine, [sample], same_ids=True)
+    assert report.failures == ()
+    assert (report.same_ids, report.compared_tokens, report.probed) == (1, 12, 0)
+    asked = engine.requests[: len(at) + 1]
+    assert [request.sampling.seed for request in asked] == [1001, *(7000 + start for start in at)]
+    assert [request.prompt_ids.size for request in asked] == [7, *(7 + start for start in at)]
+    assert sum(request.max_tokens for request in asked) == 12
+
+
+async def test_a_continued_turn_with_a_wrong_seed_does_not_come_out() -> None:
+    engine = LanguageModel()
+    sample = continued(engine, (5,))
+    sample["metadata"]["turns"][0]["segments"][1][1] += 1
+    report = await replayed(engine, [sample], same_ids=True, probes=0)
+    assert report.same_ids == 0
+    assert 5 <= report.compared_tokens < 12
+
+
+@pytest.mark.parametrize(
+    ("segments", "words"),
+    [
+        ([[0, 1], [0, 2]], "not .start, seed. in order"),
+        ([[0, 1], [12, 2]], "not .start, seed. in order"),
+        ([[0, -1]], "not .start, seed. in order"),
+        ([[0, 1, 2]], "not .start, seed. in order"),
+        ("x", "not .start, seed. in order"),
+        ([[1, 1]], "begins at 1, not at the turn's 0"),
+    ],
+)
+async def test_segments_that_cannot_be_are_a_fault_of_the_sample(segments: Any, words: str) -> None:
+    engine = LanguageModel()
+    sample = sample_of(engine, turns=1)
+    sample["metadata"]["turns"][0]["segments"] = segments
+    report = await replayed(engine, [sample])
+    assert re.search(words, report.failures[0])
 
 
 @pytest.mark.parametrize("mode", LogProbMode)
