@@ -154,6 +154,11 @@ class Sessions:
         return list(self._live.values())
 
     @property
+    def stored_count(self) -> int:
+        """Live sessions that are in the journal only."""
+        return len(self._stored)
+
+    @property
     def finished(self) -> int:
         """Finished sessions whose answer is kept."""
         return len(self._finished)

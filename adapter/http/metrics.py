@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from adapter.exposition import CONTENT_TYPE, render
-from adapter.gauges import ServerGauges
+from adapter.exposition import CONTENT_TYPE, pieces
+from adapter.gauges import ServerGauges, total
 from adapter.http.auth import METRICS
 from adapter.http.failures import Handler
 from adapter.http.state import COUNTED_ELSEWHERE, STATE
@@ -28,7 +28,6 @@ def add_metrics(app: web.Application) -> None:
     """The route, and what it tells."""
     state = app[STATE]
     metrics = state.services.watching.metrics
-    metrics.registry.register(ServerGauges(state.services.admission, state.sessions, state.services.models))
     if isinstance(state.sessions.recorder, JournalRecorder):
         state.sessions.recorder.journal.on_sync = metrics.journal_synced
     lag = LoopLag(metrics.loop_lag)
@@ -38,9 +37,15 @@ def add_metrics(app: web.Application) -> None:
 
 
 async def show_metrics(request: web.Request) -> web.StreamResponse:
+    """In steps, between which turns go on."""
     state = request.app[STATE]
-    body = render(state.services.watching.metrics.registry, state.sessions.slot)
-    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+    services, sessions = state.services, state.sessions
+    gauges = ServerGauges(services.admission, sessions, services.models, await total(sessions.live()))
+    body = []
+    for piece in pieces([services.watching.metrics.registry, gauges], sessions.slot):
+        body.append(piece)
+        await asyncio.sleep(0)
+    return web.Response(body=b"".join(body), headers={"Content-Type": CONTENT_TYPE})
 
 
 @web.middleware

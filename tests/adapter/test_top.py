@@ -44,7 +44,7 @@ rollserve_engine_held{worker="0",model="m"} 1
 
 
 def scraped(at: float, *metrics: Metrics, more: bytes = b"") -> Scrape:
-    text = merge([*(render(each.registry, slot) for slot, each in enumerate(metrics)), more])
+    text = merge([*(render([each.registry], slot) for slot, each in enumerate(metrics)), more])
     return Scrape.read(at, text.decode(), READY)
 
 
@@ -151,7 +151,14 @@ async def test_one_picture_of_a_running_server_as_plain_text(serve, encode, tmp_
         result = await asyncio.to_thread(CliRunner().invoke, cli, arguments)
     assert (result.exit_code, result.exception) == (0, None), result.output
     assert "\x1b" not in result.output
-    for expected in (": ready (engine on hold)", "1 idle", "turns ended  stop 1", "histories  new 1", "one:1", "left alone"):
+    for expected in (
+        ": ready (engine on hold)",
+        "1 idle",
+        "turns ended  stop 1",
+        "histories  new 1",
+        "one:1",
+        "left alone",
+    ):
         assert expected in result.output.replace("draining", "left alone"), expected
 
 
@@ -193,7 +200,7 @@ def test_no_server_is_a_clear_error() -> None:
 async def test_a_key_is_asked_for_by_name(serve, monkeypatch) -> None:
     monkeypatch.delenv("ROLLSERVE_ADMIN_KEY", raising=False)
     async with serve(FakeEngine(), admin_key="an-admin-key-of-tests") as server:
-        with pytest.raises(click.ClickException, match="401 .*ROLLSERVE_ADMIN_KEY"):
+        with pytest.raises(click.ClickException, match=r"401 .*ROLLSERVE_ADMIN_KEY"):
             await asyncio.to_thread(scrape, server.url)
 
 

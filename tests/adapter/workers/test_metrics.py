@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapter.exposition import merge, missing, render
+from adapter.exposition import SERIES_AT_ONCE, merge, missing, pieces, render
 from adapter.metrics import FEW, Few, Metrics
 from tests.adapter.http.conftest import encode, qwen
 from tests.adapter.workers.test_forwarding import ADMIN_KEY, END, MINE, THEIRS, body, pair
@@ -51,7 +51,7 @@ def test_families_stand_together() -> None:
     metrics = [Metrics() for _ in range(2)]
     for each, count in zip(metrics, (1, 2), strict=True):
         each.of_turns("anthropic", "m").output_tokens(count)
-    text = merge([*(render(each.registry, slot) for slot, each in enumerate(metrics)), missing(2)])
+    text = merge([*(render([each.registry], slot) for slot, each in enumerate(metrics)), missing(2)])
     seen = read(text.decode())
     assert seen.by("rollserve_output_tokens_total", "worker") == {"0": 1, "1": 2}
     assert text.count(b"# TYPE rollserve_output_tokens_total counter\n") == 1
@@ -61,7 +61,7 @@ def test_families_stand_together() -> None:
 def test_a_label_cannot_break_families_apart() -> None:
     metrics = Metrics()
     metrics.of_turns("anthropic", "a\n# HELP evil\n# HELP more").output_tokens(1)
-    text = render(metrics.registry, 0)
+    text = render([metrics.registry], 0)
     assert b"# HELP more" in text
     assert merge([text]) == text
 
@@ -79,6 +79,18 @@ def test_a_server_that_is_given_many_names_has_few_series() -> None:
     for number in range(1000):
         metrics.of_turns(f"protocol-{number}", f"model-{number}").ended(f"outcome-{number}")
         metrics.answered(f"METHOD-{number}", f"/route/{number}", 200)
-    seen = read(render(metrics.registry, 0).decode())
+    seen = read(render([metrics.registry], 0).decode())
     assert len([name for name, _ in seen.values if name == "rollserve_turns_total"]) <= FEW + 1
     assert seen.of("rollserve_http_requests_total", route="other", method="other") == 1000 - FEW
+
+
+def test_a_family_of_many_series_comes_in_pieces_under_one_header() -> None:
+    metrics = Metrics()
+    for number in range(FEW):
+        metrics.of_turns("anthropic", f"model-{number}").output_tokens(number)
+    parts = list(pieces([metrics.registry], 0))
+    assert max(part.count(b"\n") for part in parts) <= SERIES_AT_ONCE + 2
+    text = b"".join(parts)
+    seen = read(text.decode())
+    assert seen["rollserve_output_tokens_total"] == sum(range(FEW))
+    assert merge([text]) == text
