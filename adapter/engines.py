@@ -45,7 +45,9 @@ def client_options(config: Config) -> ClientOptions:
 
 
 @asynccontextmanager
-async def engine_pool(config: Config, addresses: Sequence[str]) -> AsyncIterator[Pool]:
+async def engine_pool(
+    config: Config, addresses: Sequence[str], look_every_s: float = FILE_INTERVAL_S
+) -> AsyncIterator[Pool]:
     """A pool over ``addresses``, or over what the configured file has by then; it is closed at the end.
 
     Raises: ProbeFailed, if the endpoints are there and none is fit to be served from.
@@ -55,7 +57,7 @@ async def engine_pool(config: Config, addresses: Sequence[str]) -> AsyncIterator
         if config.triton_file is None:
             yield pool
             return
-        following = asyncio.create_task(_follow(config.triton_file, tuple(addresses), pool))
+        following = asyncio.create_task(_follow(config.triton_file, tuple(addresses), pool, look_every_s))
         try:
             yield pool
         finally:
@@ -77,11 +79,11 @@ def _opening(options: ClientOptions) -> OpenClient:
     return open_client
 
 
-async def _follow(path: Path, known: tuple[str, ...], pool: Pool) -> None:
+async def _follow(path: Path, known: tuple[str, ...], pool: Pool, interval_s: float) -> None:
     """Read the file again and again; a file with a mistake changes nothing."""
     mistake = ""
     while True:
-        await asyncio.sleep(FILE_INTERVAL_S)
+        await asyncio.sleep(interval_s)
         try:
             addresses = await asyncio.to_thread(read_endpoints, path)
         except EndpointListError as error:
