@@ -24,6 +24,8 @@ class Admission:
     def __init__(self, max_running: int | None, max_queued: int, max_wait_s: float) -> None:
         self.running = 0
         """Turns that have a place."""
+        self.held = False
+        """The engine is paused: nobody who waits is told that it takes too long."""
         self._max_running = max_running
         self._max_queued = max_queued
         self._max_wait_s = max_wait_s
@@ -60,8 +62,10 @@ class Admission:
         waiting: tuple[int, asyncio.Future[None]] = (count, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         try:
-            async with asyncio.timeout(self._max_wait_s):
-                await waiting[1]
+            while not waiting[1].done():
+                await asyncio.wait([waiting[1]], timeout=self._max_wait_s)
+                if not waiting[1].done() and not self.held:
+                    raise TimeoutError
         except BaseException as error:
             self._leave(waiting)
             if isinstance(error, TimeoutError):

@@ -5,6 +5,7 @@
                  same frame the wire of the reply, for a client that asks again; ``delivered`` once nobody will
     interrupted  the same for a reply that was cut off
     reply        the wire of a reply that has several turns
+    weights      new weights are in force: a note for people, which a compaction may remove
     finish, drop
 
 ``settled`` waits until everything recorded so far is on the disk; the last event of a reply, and the answer to ``finish``, wait for
@@ -14,6 +15,7 @@ it. Each frame carries its number in its session, so that a gap is seen. Without
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -101,6 +103,10 @@ class Recorder(Protocol):
         """Nobody will ask for a finished session any more. Needs no record: who starts again comes to the same."""
         ...
 
+    def weights(self, model: str, version: int, path: str | None) -> None:
+        """A served model has new weights. Raises nothing: they are in force, recorded or not."""
+        ...
+
     def frames(self, sid: str) -> Iterator[Frame]:
         """Everything recorded of a live session. Raises: StorageError."""
         ...
@@ -142,6 +148,9 @@ class Unrecorded:
         pass
 
     def forgotten(self, sid: str) -> None:
+        pass
+
+    def weights(self, model: str, version: int, path: str | None) -> None:
         pass
 
     def frames(self, sid: str) -> Iterator[Frame]:
@@ -218,6 +227,14 @@ class JournalRecorder:
         self.catalog.forget(sid)
         self.counts.pop(sid, None)
         self._consider()
+
+    def weights(self, model: str, version: int, path: str | None) -> None:
+        try:
+            self.journal.append(
+                Frame(FrameKind.WEIGHTS, {"model": model, "version": version, "path": path, "at": time.time()}, {})
+            )
+        except JournalFailed as error:
+            event(logger, logging.WARNING, "weights_not_recorded", version=version, message=str(error))
 
     def frames(self, sid: str) -> Iterator[Frame]:
         return self.catalog.frames(sid)

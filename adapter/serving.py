@@ -14,14 +14,17 @@ from pathlib import Path
 from adapter.access import AccessKeys
 from adapter.config import Config, ConfigError
 from adapter.configuring import further_models
+from adapter.engine_control import EngineControl
 from adapter.engines import configured_addresses, engine_pool, is_attached, weight_version
 from adapter.handles import HandleIds
+from adapter.holding import NoPeers, Peers
 from adapter.http.server import Address, Extend, listening
 from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
 from adapter.journaling import Recording, prepared, recording
 from adapter.ownership import Ownership
 from adapter.parsing import choose_parsers
+from adapter.pausing import Holdable, Pause
 from adapter.render.prompt import Renderer
 from adapter.served import Loaded, serve
 from adapter.sessions import Sessions
@@ -141,6 +144,8 @@ class WorkerPlace:
     own_url: str | None = None
     addresses: tuple[Address, ...] = ()
     extend: Extend = lambda app: None
+    peers: Peers = field(default_factory=NoPeers)
+    """The other workers."""
 
 
 @asynccontextmanager
@@ -174,8 +179,12 @@ async def models_server(
     """Serve these models; the first one's configuration is the server's. Raises: ConfigError, if traces cannot be sent."""
     async with tracing(loaded[0].config, place.ownership.slot) as tracer:
         state = _state(loaded, recorded, ids, place, tracer)
+        await state.engine.join()
         async with listening(state, place.addresses, place.extend) as url:
-            yield RunningServer(url, state)
+            try:
+                yield RunningServer(url, state)
+            finally:
+                await state.engine.close()
 
 
 def _state(
@@ -193,7 +202,17 @@ def _state(
         recorded.recovered,
         place.ownership,
     )
-    return ServerState(services, sessions, place.own_url, AccessKeys(config.admin_key, recorded.handles))
+    keys = AccessKeys(config.admin_key, recorded.handles)
+    return ServerState(
+        services, sessions, _engine_control(loaded, services, recorded, place.peers), place.own_url, keys
+    )
+
+
+def _engine_control(
+    loaded: Sequence[Loaded], services: TurnServices, recorded: Recording, peers: Peers
+) -> EngineControl:
+    engines = {each.config.served_model_name: each.engine for each in loaded if isinstance(each.engine, Holdable)}
+    return EngineControl(engines, Pause(list(engines.values()), services.admission), recorded.recorder, peers)
 
 
 @asynccontextmanager

@@ -51,6 +51,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine", "adapter.storage", "adapter.guides"),
     (
         "adapter.engines",
+        "adapter.engine_control",
+        "adapter.holding",
+        "adapter.pausing",
         "adapter.guiding",
         "adapter.prompting",
         "adapter.recorder",

@@ -11,6 +11,7 @@ GET  /v1/sessions/SID, /v1/sessions/SID/explain  look; DELETE forgets
 GET  /v1/sessions/SID/samples                    what finish would give now; POST /v1/sessions/SID/finish
 GET  /v1/sessions/SID/events, .../replies/NUMBER/events     reading along: ``http.events``
 GET  /v1/sessions/SID/history                    its conversation; POST /v1/sessions/SID/interrupt stops its turns
+GET  /v1/engine, POST /v1/engine/pause, .../resume, .../weights      the engine: ``http.engine_control``
 GET  /healthz   GET /readyz   GET /metrics
 """
 
@@ -18,7 +19,18 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from adapter.http import console, control, conversation, events, gemini, health, models, responses, turns
+from adapter.http import (
+    console,
+    control,
+    conversation,
+    engine_control,
+    events,
+    gemini,
+    health,
+    models,
+    responses,
+    turns,
+)
 from adapter.http.failures import failures_as_bodies
 from adapter.http.metrics import add_metrics, counted
 from adapter.http.request_id import send_request_id
@@ -53,6 +65,7 @@ def build_app(state: ServerState) -> web.Application:
     events.add_routes(app.router)
     conversation.add_routes(app.router)
     app.router.add_delete("/v1/sessions/{sid}", control.drop_session)
+    engine_control.add_routes(app.router)
     app.router.add_get("/healthz", health.alive)
     app.router.add_get("/readyz", health.ready)
     add_metrics(app)

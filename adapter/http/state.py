@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from adapter.access import AccessKeys
+from adapter.engine_control import EngineControl
 from adapter.protocols.base import WireProtocol
 from adapter.sessions import Sessions
 from adapter.turn import TurnServices
@@ -18,6 +19,7 @@ class ServerState:
 
     services: TurnServices
     sessions: Sessions
+    engine: EngineControl
     own_url: str | None = None
     """Where this worker alone is reached, if there are several; None is whatever the client used."""
     access: AccessKeys = field(default_factory=AccessKeys)
@@ -26,5 +28,7 @@ class ServerState:
 STATE = web.AppKey("state", ServerState)
 COUNTED_ELSEWHERE = web.RequestKey("counted_elsewhere", bool)
 """Set where another worker counts the request."""
+OF_A_PEER = web.RequestKey("of_a_peer", bool)
+"""Set on what another worker asks, on its own behalf or passing a client's request on."""
 PROTOCOL = web.RequestKey("protocol", WireProtocol)
 """The protocol of the request being served; errors are rendered in it."""

@@ -63,6 +63,8 @@ class FrameKind(IntEnum):
     """A session is forgotten."""
     REPLY = 7
     """The wire of a complete reply, for the same request again."""
+    WEIGHTS = 8
+    """New weights were put in force. It is of no session, and read by people only."""
 
 
 class JournalDamaged(Exception):

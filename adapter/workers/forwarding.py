@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ from aiohttp import web
 
 from adapter import exposition
 from adapter.errors import Unavailable
-from adapter.http.state import COUNTED_ELSEWHERE, STATE
+from adapter.http.state import COUNTED_ELSEWHERE, OF_A_PEER, STATE
 from adapter.ownership import OwnedElsewhere, Ownership
 
 FORWARDED = "x-rollserve-forwarded"
@@ -61,6 +62,24 @@ def merge_lists(answers: list[dict[str, Any]]) -> dict[str, Any]:
     return {"sessions": [session for answer in answers for session in answer.get("sessions", ())]}
 
 
+def merge_engine(answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """``GET /v1/engine`` of all workers: as the first sees it, with the generations of all."""
+    live: Counter[tuple[str, str]] = Counter()
+    for model, endpoint in _endpoints(answers):
+        live[model, endpoint["address"]] += endpoint["live"]
+    for model, endpoint in _endpoints(answers[:1]):
+        endpoint["live"] = live[model, endpoint["address"]]
+    paused = [answer for answer in answers if answer.get("paused")]
+    return {**answers[0], "workers": len(answers), "paused_workers": len(paused)}
+
+
+def _endpoints(answers: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for answer in answers:
+        for model in answer.get("models", ()):
+            for endpoint in model["endpoints"]:
+                yield model["model"], endpoint
+
+
 def merge_ready(answers: list[dict[str, Any]]) -> dict[str, Any]:
     """``GET /readyz`` of all workers: the first that is not ready speaks for all."""
     unready = [answer for answer in answers if answer.get("status") != "ready"]
@@ -77,6 +96,7 @@ def _json(merge: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> Merging:
 MERGED: dict[str, Merging] = {
     "/v1/sessions": _json(merge_lists),
     "/readyz": _json(merge_ready),
+    "/v1/engine": _json(merge_engine),
     "/metrics": Merging(exposition.merge, exposition.missing, complete=False),
 }
 """Answers to GET requests that are made of every worker's."""
@@ -115,6 +135,7 @@ class Forwarding:
         async def forward(request: web.Request, handler: Handler) -> web.StreamResponse:
             merging = MERGED.get(request.path) if request.method == "GET" else None
             if self._is_of_a_peer(request):
+                request[OF_A_PEER] = True
                 request[COUNTED_ELSEWHERE] = merging is not None
                 return await self._own(request, handler)
             try:

@@ -18,6 +18,7 @@ from adapter.logs import setup_logging
 from adapter.ownership import Ownership
 from adapter.serving import WorkerPlace, adapter_server, load_models
 from adapter.workers.forwarding import Forwarding
+from adapter.workers.peers import OtherWorkers
 from adapter.workers.protocol import Assignment, message, read_message
 
 
@@ -40,6 +41,7 @@ async def work() -> None:
             Address(config.host, config.port, shared=True),
         ),
         extend=forwarding.extend,
+        peers=OtherWorkers(assignment.slot, assignment.urls, assignment.secret, config.admin_key),
     )
     models = load_models(config, lambda line: print(line, file=sys.stderr))
     async with adapter_server(models, assignment.triton, place=place) as server:

@@ -1,0 +1,120 @@
+"""A hold of all workers: the coordinator's own, and what it tells the others.
+
+While it works its holds have a short lease that it renews: if it dies, the others go on by themselves. A worker that cannot be
+reached is not waited for: it is being replaced, and its generations ended with it; should it hang, the engines still have them,
+and refuse new weights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from adapter.errors import Conflict
+from adapter.pausing import Hold, Pause
+
+WORK_LEASE_S = 15.0
+"""Of a hold for an update. It is renewed three times in that time."""
+
+PEER_MARGIN_S = 5.0
+"""For a worker's answer, beyond the deadline that it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAnswer:
+    """Of one other worker; ``status`` 0: it was not reached."""
+
+    slot: int
+    status: int
+    body: Mapping[str, Any]
+
+
+class Peers(Protocol):
+    """The other workers."""
+
+    async def tell(self, operation: str, body: Mapping[str, Any], timeout_s: float) -> list[PeerAnswer]:
+        """One operation on all of them at once."""
+        ...
+
+
+class NoPeers:
+    """One process is all there is."""
+
+    async def tell(self, operation: str, body: Mapping[str, Any], timeout_s: float) -> list[PeerAnswer]:
+        return []
+
+
+class Holding:
+    """Holds of all workers. ``pause`` is the coordinator's own."""
+
+    def __init__(self, pause: Pause, peers: Peers) -> None:
+        self._pause = pause
+        self._peers = peers
+        self._asked_for: Hold | None = None
+
+    @property
+    def operator(self) -> Hold | None:
+        """The hold of the pause that somebody asked for, while it is in force."""
+        asked = self._asked_for
+        return asked if asked is not None and asked.epoch == self._pause.epoch else None
+
+    async def begin(self, deadline_s: float, lease_s: float) -> None:
+        """A pause that somebody asked for; asked for again, its time begins anew. Raises: Conflict; then nobody holds."""
+        epoch = self.operator.epoch if self.operator is not None else _new_epoch()
+        self._asked_for = Hold(epoch, deadline_s, lease_s)
+        await self._hold(self._asked_for)
+
+    async def end(self) -> None:
+        """The end of that pause, or of what a coordinator left that is no more."""
+        self._asked_for = None
+        if self._pause.epoch is not None:
+            await self._release(self._pause.epoch)
+
+    @asynccontextmanager
+    async def while_working(self, deadline_s: float) -> AsyncIterator[None]:
+        """All workers hold in this block; afterwards only if they did before. Raises: Conflict."""
+        operator = self.operator
+        hold = Hold(operator.epoch if operator is not None else _new_epoch(), deadline_s, WORK_LEASE_S)
+        renewing = asyncio.create_task(self._keep_renewed(hold.epoch))
+        try:
+            await self._hold(hold)
+            yield
+        finally:
+            renewing.cancel()
+            await (self._release(hold.epoch) if operator is None else self._renew(hold.epoch, operator.lease_s))
+
+    async def _keep_renewed(self, epoch: str) -> None:
+        while True:
+            await asyncio.sleep(WORK_LEASE_S / 3)
+            await self._renew(epoch, WORK_LEASE_S)
+
+    async def _hold(self, hold: Hold) -> None:
+        others = self._peers.tell("hold", asdict(hold), hold.deadline_s + PEER_MARGIN_S)
+        answers, own = await asyncio.gather(others, self._pause.hold(hold), return_exceptions=True)
+        failure = own if isinstance(own, BaseException) else _failure(answers)
+        if failure is not None:
+            await self._release(hold.epoch)
+            raise failure
+
+    async def _renew(self, epoch: str, lease_s: float) -> None:
+        self._pause.renew(epoch, lease_s)
+        await self._peers.tell("renew", {"epoch": epoch, "lease_s": lease_s}, PEER_MARGIN_S)
+
+    async def _release(self, epoch: str) -> None:
+        self._pause.release(epoch)
+        await self._peers.tell("release", {"epoch": epoch}, PEER_MARGIN_S)
+
+
+def _failure(answers: Sequence[PeerAnswer] | BaseException) -> BaseException | None:
+    if isinstance(answers, BaseException):
+        return answers
+    refused = [answer for answer in answers if answer.status == Conflict.status]
+    return Conflict(f"worker {refused[0].slot} is on hold for another pause") if refused else None
+
+
+def _new_epoch() -> str:
+    return secrets.token_hex(8)
