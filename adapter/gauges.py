@@ -156,6 +156,12 @@ def _of_engines(models: Iterable[ServedModel]) -> Iterator[Metric]:
     held = {name: float(pool.held) for name, pool in pools.items()}
     yield gauges("engine_held", "1 while generations wait for a release.", "model", held)
     states = [(name, state) for name, pool in pools.items() for state in pool.endpoints()]
+    failures = CounterMetricFamily(
+        "rollserve_engine_failures", "Generations and checks that failed at the endpoint.", labels=["model", "endpoint"]
+    )
+    for name, state in states:
+        failures.add_metric([name, state.address], state.failures)
+    yield failures
     for name, help_text, value in _ENDPOINT_GAUGES:
         family = GaugeMetricFamily(f"rollserve_engine_{name}", help_text, labels=["model", "endpoint"])
         for model, state in states:

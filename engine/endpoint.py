@@ -66,6 +66,8 @@ class EndpointState:
     last_error: str | None
     """The last failure; not cleared by what went well after it."""
     breaker: BreakerState
+    failures: int = 0
+    """Generations, checks and trials that failed there."""
 
 
 @dataclass(eq=False, slots=True)
@@ -91,6 +93,7 @@ class Endpoint:
     """Whether somebody is there, however it fares: the last word was not that nobody is, nor that what comes is wrong."""
     weight_version: int | None = None
     last_error: str | None = None
+    failures: int = 0
     _news: Pulse = field(default_factory=Pulse)
 
     @property
@@ -115,6 +118,7 @@ class Endpoint:
             self.weight_version,
             self.last_error,
             self.breaker.state,
+            self.failures,
         )
 
     async def watch(self) -> None:
@@ -220,6 +224,7 @@ class Endpoint:
     def _note(self, error: EngineError, epoch: int, *, certain: bool = False) -> None:
         if epoch != self.breaker.epoch:
             return
+        self.failures += 1
         text, before = str(error), self.breaker.state
         self.breaker.failed(self.clock.now(), certain=certain)
         self.answers = not certain and not isinstance(error, EngineProtocolError)

@@ -119,6 +119,7 @@ async def test_an_endpoint_that_is_late_once_or_twice_is_still_used() -> None:
         await fleet.clock.advance(9)
         assert pool.endpoints()[0].healthy
         assert pool.endpoints()[0].last_error == "no token within 10 s"
+        assert pool.endpoints()[0].failures == 1
         await fleet.clock.advance(12)
         assert fleet[0].trials > 1
 

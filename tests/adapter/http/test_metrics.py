@@ -254,7 +254,7 @@ class PooledEngine(FakeEngine):
     states: tuple[EndpointState, ...] = field(
         default=(
             EndpointState("one:1", True, False, 3, 7, None, BreakerState.CLOSED),
-            EndpointState("two:2", False, True, 1, None, "gone", BreakerState.OPEN),
+            EndpointState("two:2", False, True, 1, None, "gone", BreakerState.OPEN, 5),
         )
     )
 
@@ -269,6 +269,7 @@ async def test_endpoints_are_told_one_by_one_once_for_all_adapters(serve) -> Non
     assert seen.by("rollserve_engine_up", "endpoint") == {"one:1": 1}
     assert seen.by("rollserve_engine_draining", "endpoint") == {"two:2": 1}
     assert seen.by("rollserve_engine_breaker_open", "endpoint") == {"two:2": 1}
+    assert seen.by("rollserve_engine_failures_total", "endpoint") == {"two:2": 5}
     assert seen.by("rollserve_engine_live", "endpoint") == {"one:1": 3, "two:2": 1}
     assert seen.by("rollserve_engine_weight_version", "endpoint") == {"one:1": 7}
 
