@@ -63,6 +63,8 @@ class TritonClient:
         self._channel = open_channel(address)
         self._stub = open_stub(self._channel)
         self._closed = False
+        self._calls: dict[str, InferCall | None] = {}
+        """Of the generations that run, by request id; None before the call is open."""
 
     @property
     def info(self) -> EngineInfo:
@@ -93,16 +95,23 @@ class TritonClient:
         message = infer_request(self._info.model, request.request_id, encode_request(request), GENERATE_OUTPUTS)
         message.parameters["session"].string_param = request.session
         message.parameters["turn"].int64_param = request.turn
-        await self.connect()
-        async with open_call(self._stub, self.address, request.request_id) as call:
-            await call.send(message, self._options.first_token_timeout_s)
-            progress = _Progress(request, self._info)
-            while not progress.finished:
-                chunk = progress.accept(await self._next_response(call))
-                if chunk.finished is not None:
-                    await _expect_end(call)
-                if len(chunk.ids) or chunk.finished is not None:
-                    yield chunk
+        self._calls[request.request_id] = None
+        try:
+            await self.connect()
+            async with open_call(self._stub, self.address, request.request_id) as call:
+                if request.request_id not in self._calls:
+                    raise EngineUnavailable("the generation was aborted before it was sent")
+                self._calls[request.request_id] = call
+                await call.send(message, self._options.first_token_timeout_s)
+                progress = _Progress(request, self._info)
+                while not progress.finished:
+                    chunk = progress.accept(await self._next_response(call))
+                    if chunk.finished is not None:
+                        await _expect_end(call)
+                    if len(chunk.ids) or chunk.finished is not None:
+                        yield chunk
+        finally:
+            self._calls.pop(request.request_id, None)
 
     async def control(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Perform one control operation of the contract, ``control("stats")`` for one, and return its answer.
@@ -132,6 +141,12 @@ class TritonClient:
         async with open_call(self._stub, self.address, request_id) as call:
             await call.send(message, timeout_s)
             await call.read(timeout_s)
+
+    def abort(self, request_id: str) -> None:
+        """Cut a generation off at once: its iterator raises EngineFailed, or EngineUnavailable if no token has come."""
+        call = self._calls.pop(request_id, None)
+        if call is not None:
+            call.cancel()
 
     async def check_ready(self) -> None:
         """Triton's own readiness stays true when the model's process has died, so it is the model that is asked.

@@ -96,6 +96,7 @@ class FakeEndpoint:
     requests: list[GenerateRequest] = field(default_factory=list)
     running: dict[str, asyncio.Event] = field(default_factory=dict)
     """By request id: set when the generation is to stop."""
+    aborted: set[str] = field(default_factory=set)
     controls: list[dict[str, Any]] = field(default_factory=list)
     trials: int = 0
     open_clients: int = 0
@@ -147,6 +148,8 @@ class FakeClient:
             await asyncio.sleep(0)
             if server.down is not None:
                 raise EngineFailed("the generation broke off") if count else server.down
+            if request.request_id in server.aborted:
+                raise EngineFailed("the connection was closed on our side")
             if stopped.is_set():
                 yield _chunk([], server.info.weight_version, Finished(FinishReason.CANCELLED, 5))
                 return
@@ -171,6 +174,10 @@ class FakeClient:
         self._server.check()
         if not self._server.ignores_stop and request_id in self._server.running:
             self._server.running[request_id].set()
+
+    def abort(self, request_id: str) -> None:
+        self._server.aborted.add(request_id)
+        self._server.running[request_id].set()
 
     async def close(self) -> None:
         self._server.open_clients -= 1

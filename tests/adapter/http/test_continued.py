@@ -40,6 +40,9 @@ class Endpoint(FakeEngine):
     async def stop(self, request_id: str) -> None:
         self.stopped.append(request_id)
 
+    def abort(self, request_id: str) -> None:
+        self.stopped.append(request_id)
+
     async def close(self) -> None:
         return None
 
