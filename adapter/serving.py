@@ -24,15 +24,16 @@ from adapter.ids import ReplyIds
 from adapter.journaling import Recording, prepared, recording
 from adapter.ownership import Ownership
 from adapter.parsing import choose_parsers
-from adapter.pausing import Holdable, Pause
+from adapter.pausing import Pause
 from adapter.render.prompt import Renderer
 from adapter.served import Loaded, serve
 from adapter.sessions import Sessions
-from adapter.tracing import Tracer, tracing
+from adapter.tracing import Tracer, check_traces, tracing
 from adapter.turn import TurnServices
 from adapter.watching import Watching
 from engine.assets import demo_model_dir
 from engine.launch import EmbeddedTriton, TritonOptions
+from engine.pool import Pool
 from engine.repository import render_repository
 
 Tell = Callable[[str], None]
@@ -133,6 +134,7 @@ class Rendered:
 
 def load_models(config: Config, tell: Tell) -> tuple[Rendered, ...]:
     """The configured model, and those in its file of further ones. Raises: as ``load_renderer`` and ``further_models``."""
+    check_traces(config)
     return tuple(Rendered(each, load_renderer(each, tell)) for each in (config, *further_models(config)))
 
 
@@ -211,7 +213,7 @@ def _state(
 def _engine_control(
     loaded: Sequence[Loaded], services: TurnServices, recorded: Recording, peers: Peers
 ) -> EngineControl:
-    engines = {each.config.served_model_name: each.engine for each in loaded if isinstance(each.engine, Holdable)}
+    engines = {each.config.served_model_name: each.engine for each in loaded if isinstance(each.engine, Pool)}
     return EngineControl(engines, Pause(list(engines.values()), services.admission), recorded.recorder, peers)
 
 

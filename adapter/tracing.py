@@ -209,22 +209,30 @@ async def tracing(config: Config, worker: int = 0) -> AsyncIterator[Tracer]:
         await _stopped(provider)
 
 
+def check_traces(config: Config) -> None:
+    """Raises: ConfigError, if traces are asked for that cannot be made."""
+    if config.otel_endpoint is None:
+        return
+    try:
+        _exporter(config.otel_endpoint)
+    except ImportError as error:
+        raise ConfigError("--otel-endpoint needs the extra `otel`: pip install 'rollserve[otel]'") from error
+
+
 def _provider(config: Config, worker: int) -> TracerProvider | None:
     """None where nobody asks for traces. Raises: ConfigError."""
     if config.otel_endpoint is None and not any(map(os.environ.get, ENDPOINTS)):
         return None
+    check_traces(config)
     try:
-        sdk: Any = import_module("opentelemetry.sdk.trace")
-        export: Any = import_module("opentelemetry.sdk.trace.export")
-        resources: Any = import_module("opentelemetry.sdk.resources")
         exporter = _exporter(config.otel_endpoint)
-    except ImportError as error:
-        if config.otel_endpoint is not None:
-            message = "--otel-endpoint needs the extra `otel`: pip install 'rollserve[otel]'"
-            raise ConfigError(message) from error
+    except ImportError:
         # The variables may be set for every program of a machine.
         event(logger, logging.WARNING, "no_traces", reason="OTEL_* is set, but the extra `otel` is not installed")
         return None
+    sdk: Any = import_module("opentelemetry.sdk.trace")
+    export: Any = import_module("opentelemetry.sdk.trace.export")
+    resources: Any = import_module("opentelemetry.sdk.resources")
     resource = resources.Resource.create(_resource(worker))
     provider: TracerProvider = sdk.TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(export.BatchSpanProcessor(exporter))

@@ -17,7 +17,9 @@ from aiohttp.web_protocol import RequestHandler
 from adapter.errors import AdapterError, BadRequest
 from adapter.http.failures import ServerFault, control_error
 from adapter.http.request_id import HEADERS, new_request_id
+from adapter.http.state import STATE
 from adapter.logs import event
+from adapter.metrics import OTHER, Metrics
 
 logger = logging.getLogger("rollserve.http")
 
@@ -33,16 +35,20 @@ class Runner(web.AppRunner):
 
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
-        return _Server(
+        server = _Server(
             made.request_handler,
             request_factory=made.request_factory,
             handler_cancellation=made.handler_cancellation,
             loop=made._loop,
             **made._kwargs,
         )
+        server.metrics = self.app[STATE].services.watching.metrics
+        return server
 
 
 class _Server(web.Server):
+    metrics: Metrics
+
     def __call__(self) -> RequestHandler:
         return _Connection(self, loop=self._loop, **self._kwargs)
 
@@ -63,6 +69,8 @@ class _Connection(RequestHandler):
             logger.error("fault", exc_info=exc, extra={"fields": {"request_id": request_id}})
         error = _error(status, exc)
         event(logger, logging.INFO, "refused", status=error.status, request_id=request_id, message=str(error))
+        assert isinstance(self._manager, _Server)
+        self._manager.metrics.answered(OTHER, None, error.status)
         if request.writer.output_size > 0:
             raise ConnectionError("something else was answered already")
         response = web.Response(

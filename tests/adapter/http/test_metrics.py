@@ -234,6 +234,17 @@ async def test_no_client_makes_a_label(serve, encode) -> None:
     assert not [key for key in seen.values if "unheard" in str(key) or "session-" in str(key)]
 
 
+async def test_what_is_no_http_is_counted_too(serve) -> None:
+    async with serve(FakeEngine()) as server:
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+            writer.write(b"hello\r\n\r\n")
+            assert b" 400 " in await reader.readline()
+            writer.close()
+        seen = await scrape(server.http)
+    assert seen.of("rollserve_http_requests_total", method="other", route="other", status="400") == 2
+
+
 async def test_access(serve) -> None:
     for public, status in ((False, 401), (True, 200)):
         async with serve(FakeEngine(), admin_key=ADMIN, metrics_public=public) as server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from adapter import tracing as module
 from adapter.config import Config, ConfigError
 from adapter.metrics import Metrics, Stage
+from adapter.serving import load_models
 from adapter.tracing import ENDPOINTS, NoTracer, SpanTracer, tracing
 from adapter.watching import TurnWatch, Watching
 from engine.errors import EngineFailed
@@ -197,6 +199,8 @@ async def test_without_the_extra_the_option_is_refused_and_the_variables_are_war
     with pytest.raises(ConfigError, match="extra `otel`"):
         async with tracing(Config(otel_endpoint=ENDPOINT)):
             pass
+    with pytest.raises(ConfigError, match="extra `otel`"):
+        load_models(Config(otel_endpoint=ENDPOINT, tokenizer=Path("nowhere")), print)
     monkeypatch.setenv(ENDPOINTS[0], ENDPOINT)
     async with tracing(Config()) as tracer:
         assert isinstance(tracer, NoTracer)
