@@ -101,6 +101,8 @@ class ServerGauges:
     sessions: Sessions
     models: ServedModels
     total: SessionTotal
+    generating: int
+    """Turns that have asked an engine for a generation and have not got all of it."""
 
     def collect(self) -> Iterator[Metric]:
         yield gauges("build_info", "The server's version; always 1.", "version", {version("rollserve"): 1})
@@ -108,7 +110,7 @@ class ServerGauges:
         yield gauge("turns_queued", "Requests that wait for a place to run.", self.admission.queued)
         yield from _of_sessions(self.sessions, self.total)
         yield from _of_journal(self.sessions.recorder)
-        yield from _of_engines(self.models)
+        yield from _of_engines(self.models, self.generating)
 
 
 def _of_sessions(sessions: Sessions, live: SessionTotal) -> Iterator[Metric]:
@@ -147,7 +149,7 @@ def _of_journal(recorder: Recorder) -> Iterator[Metric]:
     )
 
 
-def _of_engines(models: Iterable[ServedModel]) -> Iterator[Metric]:
+def _of_engines(models: Iterable[ServedModel], generating: int) -> Iterator[Metric]:
     """Engines have the name of the first model that they serve: adapters share their model's."""
     engines: dict[int, ServedModel] = {}
     for served in models:
@@ -156,6 +158,8 @@ def _of_engines(models: Iterable[ServedModel]) -> Iterator[Metric]:
     held = {name: float(pool.held) for name, pool in pools.items()}
     yield gauges("engine_held", "1 while generations wait for a release.", "model", held)
     states = [(name, state) for name, pool in pools.items() for state in pool.endpoints()]
+    waiting = generating - sum(state.live for _, state in states) if pools else 0
+    yield gauge("turns_held", "Turns whose generation runs nowhere for now: on hold, or no endpoint takes it.", waiting)
     failures = CounterMetricFamily(
         "rollserve_engine_failures", "Generations and checks that failed at the endpoint.", labels=["model", "endpoint"]
     )

@@ -93,6 +93,8 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self.registry)
+        self.generating = 0
+        """Turns in the stage ``GENERATE``."""
         self._models, self._protocols, self._routes, self._outcomes = Few(), Few(), Few(), Few()
         self._of_turns: dict[tuple[str, str], TurnMetrics] = {}
         of_turn = ["protocol", "model"]

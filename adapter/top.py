@@ -139,7 +139,8 @@ class Frame:
     turn: tuple[float | None, float | None]
     running: int
     queued: int
-    held: bool
+    held: int
+    on_hold: bool
     sessions: Mapping[str, int]
     journal_bytes: float
     """Written per second."""
@@ -170,7 +171,8 @@ def frame(before: Scrape, now: Scrape) -> Frame:
         turn=_p50_p99(change, "turn_seconds"),
         running=int(now.sum("turns_running")),
         queued=int(now.sum("turns_queued")),
-        held=now.sum("engine_held") > 0,
+        held=int(now.sum("turns_held")),
+        on_hold=now.sum("engine_held") > 0,
         sessions=_counts(now.values("sessions", "state")),
         journal_bytes=change.rate("journal_written_bytes_total"),
         unsynced_bytes=int(now.sum("journal_unsynced_bytes")),

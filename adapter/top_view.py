@@ -82,7 +82,7 @@ def _wait(seconds: float) -> str:
 
 def picture(url: str, seen: Frame) -> RenderableType:
     return Group(
-        Text(f"rollserve at {url}: {seen.status}" + (" (engine on hold)" if seen.held else ""), style="bold"),
+        Text(f"rollserve at {url}: {seen.status}" + (" (engine on hold)" if seen.on_hold else ""), style="bold"),
         _summary(seen),
         _workers(seen.workers),
         *([_endpoints(seen.endpoints)] if seen.endpoints else []),
@@ -98,7 +98,7 @@ def _summary(seen: Frame) -> Table:
         f"turns/s {seen.turns:.2f}",
         f"tokens/s {seen.output_tokens:.0f}",
         f"prompt tokens/s {seen.prompt_tokens:.0f}, {cached} cached",
-        f"running {seen.running}, queued {seen.queued}",
+        f"running {seen.running}, queued {seen.queued}, held {seen.held}",
     )
     table.add_row(
         f"first token {_pair(seen.first_token)}",

@@ -50,6 +50,8 @@ class TurnWatch:
         """Time what is done inside."""
         began = self._clock()
         self._trace.begin(stage)
+        generates = stage is Stage.GENERATE
+        self._metrics.generating += generates
         try:
             yield
         except BaseException as error:
@@ -58,6 +60,7 @@ class TurnWatch:
         else:
             self._trace.end()
         finally:
+            self._metrics.generating -= generates
             self._counts.stages[stage](self._clock() - began)
 
     def prepared(self, request: GenerateRequest, reason: str) -> None:

@@ -40,9 +40,10 @@ async def show_metrics(request: web.Request) -> web.StreamResponse:
     """In steps, between which turns go on."""
     state = request.app[STATE]
     services, sessions = state.services, state.sessions
-    gauges = ServerGauges(services.admission, sessions, services.models, await total(sessions.live()))
+    metrics, live = services.watching.metrics, await total(sessions.live())
+    gauges = ServerGauges(services.admission, sessions, services.models, live, metrics.generating)
     body = []
-    for piece in pieces([services.watching.metrics.registry, gauges], sessions.slot):
+    for piece in pieces([metrics.registry, gauges], sessions.slot):
         body.append(piece)
         await asyncio.sleep(0)
     return web.Response(body=b"".join(body), headers={"Content-Type": CONTENT_TYPE})

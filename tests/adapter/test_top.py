@@ -119,7 +119,7 @@ def test_quantile(buckets, q, value) -> None:
 def test_endpoints_are_of_all_workers() -> None:
     now = Scrape.read(1.0, ENGINES, READY)
     seen = frame(now, now)
-    assert seen.held
+    assert seen.on_hold
     assert seen.endpoints == (
         EndpointRow("m", "a:1", up=False, draining=False, broken=True, live=0, weight_version=None),
         EndpointRow("m", "b:1", up=True, draining=False, broken=False, live=5, weight_version=7),

@@ -285,6 +285,20 @@ async def test_endpoints_are_told_one_by_one_once_for_all_adapters(serve) -> Non
     assert seen.by("rollserve_engine_weight_version", "endpoint") == {"one:1": 7}
 
 
+async def test_turns_that_wait_for_an_endpoint_are_held(serve, encode) -> None:
+    hold = asyncio.Event()
+    engine = PooledEngine([Answer([[*encode(text), END]], hold=hold) for text in "ab"])
+    engine.states = (EndpointState("one:1", True, False, 1, 7, None, BreakerState.CLOSED),)
+    async with serve(engine) as server:
+        asked = [asyncio.create_task(post(server)) for _ in range(2)]
+        await until(lambda: len(engine.requests) == 2)
+        assert (await scrape(server.http))["rollserve_turns_held"] == 1
+        hold.set()
+        assert [(await each)[0] for each in asked] == [200, 200]
+        engine.states = ()
+        assert (await scrape(server.http))["rollserve_turns_held"] == 0
+
+
 async def test_a_loop_that_is_late_is_seen() -> None:
     seen: list[float] = []
     lag = LoopLag(seen.append)
