@@ -20,14 +20,14 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from adapter.config import Config, ConfigError
+from adapter.acting import acting, run
+from adapter.config import Config
 from adapter.journal_commands import journal
 from adapter.options import config_options, endpoint_options
 from adapter.remote import DEFAULT_URL, call, is_loopback
@@ -64,7 +64,7 @@ def up(config: Config) -> None:
 
     Without options this serves the small demo model on http://127.0.0.1:8400; Ctrl-C ends both.
     """
-    _run(_serve(config))
+    run(_serve(config))
 
 
 @cli.command()
@@ -73,7 +73,7 @@ def serve(config: Config) -> None:
     """Serve in front of a Triton that is already running (--triton HOST:PORT, --tokenizer DIR)."""
     if not config.triton and config.triton_file is None:
         raise click.UsageError("--triton HOST:PORT is needed; `rollserve up` starts a Triton of its own")
-    _run(_serve(config))
+    run(_serve(config))
 
 
 @cli.command()
@@ -90,7 +90,7 @@ def demo(config: Config, out: Path | None) -> None:
     """
     from adapter.demo import run_demo
 
-    sys.exit(_run(run_demo(config, out)))
+    sys.exit(run(run_demo(config, out)))
 
 
 @cli.command()
@@ -133,7 +133,7 @@ def export(url: str, reward: float | None, body: str, out: Path | None, form: st
 
     fields = {**_json_object(body), **({} if reward is None else {"reward": reward})}
     answer = call("POST", url, f"/v1/sessions/{sid}/finish", fields)
-    _acting(lambda: write_export(answer, out, ExportFormat(form) if form else None))
+    acting(lambda: write_export(answer, out, ExportFormat(form) if form else None))
     click.echo(f"{len(answer['samples'])} samples of session {sid}; ledger: {json.dumps(answer['ledger'])}", err=True)
 
 
@@ -145,17 +145,25 @@ def export(url: str, reward: float | None, body: str, out: Path | None, form: st
     "--model", type=click.Path(path_type=Path, file_okay=False), help="Checkpoint folder. Default: the demo model."
 )
 @click.option(
+    "--weights",
+    multiple=True,
+    metavar="VERSION=DIR",
+    help="Checkpoint of one weight version, instead of --model; repeat it for each version that sampled.",
+)
+@click.option(
     "--triton", metavar="HOST:PORT", help="Send the turns to this engine again, instead of scoring with --model."
 )
 @click.option(
     "--tolerance", type=float, default=1e-3, show_default=True, help="Largest difference of a log prob, in nats."
 )
 @click.argument("target", metavar="SID|FILE")
-def verify(url: str, model: Path | None, triton: str | None, tolerance: float, target: str) -> None:
+def verify(
+    url: str, model: Path | None, weights: tuple[str, ...], triton: str | None, tolerance: float, target: str
+) -> None:
     """Check the log probs of a session or of exported samples (JSON lines, Parquet or packed).
 
-    With --model, the exported ids are scored by a plain forward pass; with --triton, stored prompts are sent to that engine
-    again. Two deliberate errors must be caught. Exits 1 if anything is wrong.
+    With --model, the exported ids are scored by a plain forward pass, with --weights each by the weights of its version; with
+    --triton, stored prompts are sent to that engine again. Two deliberate errors must be caught. Exits 1 if anything is wrong.
     """
     from adapter.storage.export import read_samples
 
@@ -163,21 +171,25 @@ def verify(url: str, model: Path | None, triton: str | None, tolerance: float, t
     if path.suffix and not path.is_file():
         raise click.ClickException(f"there is no file {target}")
     samples = (
-        _acting(lambda: read_samples(path))
+        acting(lambda: read_samples(path))
         if path.is_file()
         else call("GET", url, f"/v1/sessions/{target}/samples")["samples"]
     )
+    if (model is not None) + bool(weights) + (triton is not None) > 1:
+        raise click.UsageError("--model, --weights and --triton exclude one another")
     if triton is not None:
         from engine.replay import ReplayOptions, replay_at
         from engine.replay_report import render
 
-        replayed = _run(replay_at(triton, samples, ReplayOptions(tolerance=tolerance)))
+        replayed = run(replay_at(triton, samples, ReplayOptions(tolerance=tolerance)))
         click.echo(render(replayed))
         sys.exit(0 if replayed.ok else 1)
     from engine import verify as scoring
     from engine.assets import demo_model_dir
 
-    scored = _acting(lambda: scoring.verify_samples(samples, model or demo_model_dir(), tolerance))
+    by_version = _weights(weights)
+    folder = model or next(iter(by_version.values()), None) or demo_model_dir()
+    scored = acting(lambda: scoring.verify_samples(samples, folder, tolerance, by_version))
     click.echo(scoring.render(scored))
     sys.exit(0 if scored.ok else 1)
 
@@ -210,7 +222,7 @@ def check_engine(addresses: tuple[str, ...], as_json: bool) -> None:
 
     if not addresses:
         raise click.UsageError("--triton HOST:PORT is needed, or --triton-file")
-    examined = _run(examine(addresses))
+    examined = run(examine(addresses))
     if as_json:
         click.echo(json.dumps(as_document(examined)))
     else:
@@ -229,7 +241,7 @@ def doctor(addresses: tuple[str, ...]) -> None:
     from adapter.doctor import print_checks
     from adapter.engine_checks import engine_check, examine
 
-    engines = [engine_check(each) for each in _run(examine(addresses))] if addresses else []
+    engines = [engine_check(each) for each in run(examine(addresses))] if addresses else []
     sys.exit(0 if print_checks(Console(), engines) else 1)
 
 
@@ -255,29 +267,13 @@ async def _serve(config: Config) -> None:
         click.echo("stopping", err=True)
 
 
-def _run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run on uvloop, with failures as ``_acting`` tells them."""
-    import uvloop
+def _weights(items: tuple[str, ...]) -> dict[int, Path]:
+    from engine.weights_by_version import read_weights
 
-    return _acting(lambda: uvloop.run(main))
-
-
-def _acting(act: Callable[[], Any]) -> Any:
-    """Failures that a person can do something about become one message and exit status 1."""
-    from adapter.parsing import UnknownParser
-    from adapter.render.prompt import TokenizerError
-    from adapter.storage.errors import StorageError
-    from adapter.workers.supervisor import WorkersFailed
-    from engine.assets import AssetError
-    from engine.errors import EngineError
-
-    known = (EngineError, AssetError, ConfigError, TokenizerError, UnknownParser, StorageError, WorkersFailed, OSError)
     try:
-        return act()
-    except known as error:
-        raise click.ClickException(str(error)) from error
-    except KeyboardInterrupt:
-        sys.exit(130)
+        return read_weights(items)
+    except ValueError as error:
+        raise click.UsageError(f"--weights: {error}") from error
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from engine.sample_files import read_jsonl
 from engine.sample_rows import SampleError, SampleRow, read_sample
 from engine.types import LogProbs
 from engine.verify_report import CONTROL_OFFSET, TOLERANCE, Control, VerifyReport, WorstToken, render
+from engine.weights_by_version import WeightsByVersion, read_weights
 
 __all__ = [
     "Control",
@@ -58,11 +59,20 @@ class Scorer(Protocol):
     def log_probs(self, row: SampleRow) -> LogProbs: ...
 
 
-def verify_samples(samples: Iterable[Mapping[str, Any]], model_dir: Path, tolerance: float = TOLERANCE) -> VerifyReport:
-    """Score all samples again with the model in ``model_dir``. Faults of samples are in the report, not raised."""
+def verify_samples(
+    samples: Iterable[Mapping[str, Any]],
+    model_dir: Path,
+    tolerance: float = TOLERANCE,
+    weights: Mapping[int, Path] | None = None,
+) -> VerifyReport:
+    """Score all samples again with the model in ``model_dir``; with ``weights``, each token by those of its version.
+
+    Faults of samples are in the report, not raised. Raises: OSError, if a checkpoint cannot be loaded or is missing.
+    """
     from engine.rescore import PlainModel
 
-    return verify_with(PlainModel(model_dir), samples, tolerance, _decoder(model_dir))
+    scorer: Scorer = WeightsByVersion(weights, PlainModel) if weights else PlainModel(model_dir)
+    return verify_with(scorer, samples, tolerance, _decoder(model_dir))
 
 
 def verify_with(
@@ -215,16 +225,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0 if every log prob is right and both controls were caught, else 1."""
     parser = argparse.ArgumentParser(prog="python -m engine.verify", description="Score exported samples again.")
     parser.add_argument("file", type=Path, help="JSONL, one sample a line")
-    parser.add_argument(
-        "--model", type=Path, required=True, metavar="DIR", help="checkpoint folder of the same weights"
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--model", type=Path, metavar="DIR", help="checkpoint folder of the same weights")
+    source.add_argument(
+        "--weights",
+        action="append",
+        default=[],
+        metavar="VERSION=DIR",
+        help="checkpoint folder of the weights of one version; repeat it for each version that sampled",
     )
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="nats (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     given = parser.parse_args(arguments)
     try:
         samples = read_jsonl(given.file)
-        report = verify_samples(samples, given.model, given.tolerance)
-    except (SampleError, OSError) as error:
+        weights = read_weights(given.weights)
+        model_dir = given.model or next(iter(weights.values()))
+        report = verify_samples(samples, model_dir, given.tolerance, weights)
+    except (ValueError, OSError) as error:
         print(f"FAILED: {error}", file=sys.stderr)
         return 1
     print(as_json(report) if given.json else render(report))

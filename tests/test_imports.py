@@ -87,6 +87,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("adapter.workers",),
     (
         "adapter.cli",
+        "adapter.acting",
         "adapter.options",
         "adapter.journal_commands",
         "adapter.remote",

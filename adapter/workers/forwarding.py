@@ -12,7 +12,7 @@ import asyncio
 import hmac
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
@@ -96,7 +96,7 @@ def _json(merge: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> Merging:
 MERGED: dict[str, Merging] = {
     "/v1/sessions": _json(merge_lists),
     "/readyz": _json(merge_ready),
-    "/v1/engine": _json(merge_engine),
+    "/v1/engine": replace(_json(merge_engine), complete=False),
     "/metrics": Merging(exposition.merge, exposition.missing, complete=False),
 }
 """Answers to GET requests that are made of every worker's."""

@@ -19,6 +19,7 @@ from engine.differences import Breakdown, Measured
 from engine.rescore import PlainModel
 from engine.sample_rows import SampleError, SampleRow, read_sample
 from engine.verify import VerifyReport, main, read_jsonl, render, verify_samples, verify_with
+from engine.weights_by_version import read_weights
 
 VOCAB = 97
 PROMPT = [5, 17, 44, 3, 90, 61, 8]
@@ -479,3 +480,62 @@ def test_verification_imports_nothing_that_serves_or_records() -> None:
     names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "engine" in names
     assert not {"model_repo", "adapter", "grpc", "tritonclient", "aiohttp"} & set(names)
+
+
+def other_weights(model: Any, folder: Path) -> Any:
+    """A model of the same shape that says something else."""
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.lm_head.weight.mul_(-1)
+    other.save_pretrained(folder)
+    return other
+
+
+def sample_over_an_update(first: Any, second: Any, place: int) -> Json:
+    """One turn of ten tokens, those from ``place`` on sampled by the second model, as version 8 after 7."""
+    tokens, recorded = list(PROMPT), []
+    for count, wanted in enumerate(OUTPUT + OUTPUT):
+        logits = logits_after(first if count < place else second, tokens)
+        recorded.append(processed_log_prob(logits, wanted, 1.0, 0, 1.0))
+        tokens.append(wanted)
+    turn = {"start": 0, "end": 10, "log_prob_mode": "raw", "versions": [[0, place, 7], [place, 10, 8]]}
+    return {
+        "tokens": tokens,
+        "response_length": 10,
+        "loss_mask": [1] * 10,
+        "rollout_log_probs": recorded,
+        "metadata": {"turns": [turn]},
+    }
+
+
+def test_each_token_is_scored_by_the_weights_of_its_version(
+    model: Any, model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = other_weights(model, tmp_path / "other")
+    export = tmp_path / "samples.jsonl"
+    export.write_text(json.dumps(sample_over_an_update(model, other, 4)) + "\n")
+    seven, eight = f"--weights=7={model_dir}", f"--weights=8={tmp_path / 'other'}"
+    assert main([str(export), seven, eight, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    by_version = report["differences"]["by_version"]
+    assert {version: group["tokens"] for version, group in by_version.items()} == {"7": 4, "8": 6}
+    assert report["max_difference"] < 1e-4
+    swapped = (f"--weights=8={model_dir}", f"--weights=7={tmp_path / 'other'}")
+    assert main([str(export), *swapped, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["max_difference"] > 0.1
+    assert main([str(export), seven]) == 1
+    assert "no weights of version 8 (there are: 7); give --weights 8=PATH" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (["7"], "is not VERSION=PATH"),
+        (["x=/w"], "is not VERSION=PATH"),
+        (["7="], "is not VERSION=PATH"),
+        (["7=/a", "7=/b"], "version 7 is given twice"),
+    ],
+)
+def test_weights_that_are_not_named_by_version(items: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_weights(items)
