@@ -25,11 +25,11 @@ from adapter.journaling import Recording, prepared, recording
 from adapter.ownership import Ownership
 from adapter.parsing import choose_parsers
 from adapter.pausing import Pause
+from adapter.preparing import TurnServices
 from adapter.render.prompt import Renderer
 from adapter.served import Loaded, serve
 from adapter.sessions import Sessions
 from adapter.tracing import Tracer, check_traces, tracing
-from adapter.turn import TurnServices
 from adapter.watching import Watching
 from engine.assets import demo_model_dir
 from engine.launch import EmbeddedTriton, TritonOptions

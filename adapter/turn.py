@@ -1,6 +1,6 @@
 """The one use case: a request of a client becomes a generation, its reply, and a turn of the session's trajectory.
 
-    prepare   everything that can be refused: sampling, rendering, the context; gives a ``Turn``
+    prepare   everything that can be refused: sampling, rendering, the context; gives a ``Turn`` (``adapter.preparing``)
     events    run the generation; each batch holds what one message of the engine made visible
     commit    one synchronous call when the last chunk is in, before the last batch leaves ``events``
 
@@ -11,33 +11,26 @@ generation. Before the commit that leaves no turn, only what was sampled, set as
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
-from adapter.admission import Admission
-from adapter.config import Config
 from adapter.errors import (
     AdapterError,
-    BadRequest,
     Interrupted,
-    PromptTooLong,
     Unavailable,
     UpstreamFailed,
     from_engine,
 )
-from adapter.guiding import ensured_guide
-from adapter.ids import ReplyIds
 from adapter.logs import event
 from adapter.metrics import Stage
-from adapter.prompting import PlannedPrompt, for_policy
+from adapter.prompting import PlannedPrompt
 from adapter.protocols.common import manager_message
 from adapter.recorder import ReplyRecord
 from adapter.sampled import Sampled
-from adapter.sampling import EffectiveSampling, effective_sampling
-from adapter.served import ServedModel, ServedModels
+from adapter.sampling import EffectiveSampling
+from adapter.served import ServedModel
 from adapter.sessions import Session
 from adapter.trajectory import reason_of
 from adapter.types import (
@@ -49,9 +42,9 @@ from adapter.types import (
     TurnRecord,
     Usage,
 )
-from adapter.watching import TurnWatch, Watching
+from adapter.watching import TurnWatch
 from engine.errors import EngineError
-from engine.types import Engine, FinishReason, GenerateRequest, TokenChunk
+from engine.types import FinishReason, GenerateRequest, TokenChunk
 
 logger = logging.getLogger("rollserve.turn")
 
@@ -59,24 +52,6 @@ SUSPECT_ZERO_TOKENS = 16
 """This many tokens sampled at a temperature above 0, all with log prob 0.0: the engine is not giving log probs at all."""
 
 NO_TOOL_FORMAT = "tools: the chat template writes no calls in a known format; see --tool-parser and --chat-template"
-
-
-@dataclass(frozen=True, slots=True)
-class TurnServices:
-    """What every turn needs; built once at start."""
-
-    config: Config
-    models: ServedModels
-    ids: ReplyIds
-    admission: Admission
-    watching: Watching
-
-    @classmethod
-    def build(
-        cls, config: Config, models: ServedModels, ids: ReplyIds, watching: Watching | None = None
-    ) -> TurnServices:
-        admission = Admission(config.max_running_turns, config.max_queued_turns, config.max_queue_wait_s)
-        return cls(config, models, ids, admission, watching or Watching())
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,70 +69,6 @@ Complete = Callable[[TurnOutcome, list[ReplyEvent]], ReplyRecord | None]
 
 def _nothing_to_record(outcome: TurnOutcome, events: list[ReplyEvent]) -> None:
     return None
-
-
-async def count_prompt_tokens(services: TurnServices, session: Session | None, request: ChatRequest) -> int:
-    """The exact length of the prompt that ``request`` would send now. Raises: BadRequest, NotFound."""
-    prompting = services.models.find(request.model).prompting
-    if session is None:
-        return int((await prompting.full_prompt(for_policy(services.config.history_policy, request))).size)
-    request = for_policy(session.trajectory.policy, request)
-    return int((await prompting.prompt(session, request)).ids.size)
-
-
-async def prepare_turn(
-    services: TurnServices,
-    session: Session,
-    number: int,
-    request: ChatRequest,
-    label: Label,
-    watch: TurnWatch,
-    choice: int = 0,
-) -> Turn:
-    """Everything that can be refused before the engine is asked. Raises: AdapterError.
-
-    ``choice`` counts the replies to one request: each has the seed of the one before plus one.
-    """
-    model = services.models.find(request.model)
-    await _connect(model.engine)
-    request = model.prompting.told(for_policy(session.trajectory.policy, request))
-    sampling = effective_sampling(services.config, session.settings.sampling, request, secrets.randbits(63), choice)
-    prompt = await model.prompting.prompt(session, request)
-    generate = GenerateRequest(
-        request_id=services.ids.new("gen_", 24),
-        prompt_ids=prompt.ids,
-        max_tokens=_token_limit(services.config, model, session, sampling, int(prompt.ids.size)),
-        sampling=sampling.params,
-        end_ids=model.renderer.end_ids,
-        guide=await ensured_guide(model.prompting, request, prompt, model.engine.info.guides),
-        lora=model.lora,
-        session=session.sid,
-        turn=number,
-    )
-    return Turn(model, session, request, label, prompt, generate, sampling, watch)
-
-
-async def _connect(engine: Engine) -> None:
-    """An engine that cannot be reached is known before anything is streamed. Raises: Unavailable."""
-    try:
-        await engine.connect()
-    except EngineError as error:
-        raise from_engine(error) from error
-
-
-def _token_limit(
-    config: Config, model: ServedModel, session: Session, sampling: EffectiveSampling, prompt_tokens: int
-) -> int:
-    """Output tokens that fit. Raises: PromptTooLong, TooManyRequests; BadRequest, if ``min_tokens`` do not fit."""
-    context = min(session.settings.max_context_tokens or model.context_tokens, model.context_tokens)
-    if prompt_tokens >= context:
-        raise PromptTooLong(prompt_tokens, context)
-    left = session.tokens_left(config)
-    limit = min(sampling.max_tokens, context - prompt_tokens, *([] if left is None else [left]))
-    if sampling.params.min_tokens > limit:
-        message = f"min_tokens is {sampling.params.min_tokens}, but only {limit} tokens may be sampled"
-        raise BadRequest(message, field="min_tokens")
-    return limit
 
 
 class Turn:

@@ -81,6 +81,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.sessions",
         "adapter.served",
         "adapter.turn",
+        "adapter.preparing",
     ),
     ("adapter.http",),
     ("adapter.serving",),

@@ -18,9 +18,10 @@ from adapter.http.making import ReplyMaker, debug_headers, log_turn
 from adapter.jsontext import dump_json
 from adapter.metrics import Stage
 from adapter.parsing import token_bytes
+from adapter.preparing import prepare_turn
 from adapter.protocols.base import Choice, ChoiceStream, ManyChoices
 from adapter.reply import LiveReply
-from adapter.turn import Turn, TurnOutcome, prepare_turn
+from adapter.turn import Turn, TurnOutcome
 from adapter.types import TokenLogProb, Usage
 from adapter.watching import TurnWatch
 

@@ -18,12 +18,13 @@ from adapter.http.failures import ServerFault
 from adapter.jsontext import dump_json
 from adapter.logs import event
 from adapter.metrics import Stage
+from adapter.preparing import TurnServices, prepare_turn
 from adapter.protocols.base import WireProtocol
 from adapter.recorder import ReplyRecord
 from adapter.replies import record_of
 from adapter.reply import LiveReply
 from adapter.sessions import Session
-from adapter.turn import Turn, TurnOutcome, TurnServices, prepare_turn
+from adapter.turn import Turn, TurnOutcome
 from adapter.types import ChatRequest, Label, ReplyEvent
 from adapter.watching import CLIENT_GONE, FAULT, INTERRUPTED, TurnWatch
 

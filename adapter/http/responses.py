@@ -27,12 +27,12 @@ from adapter.http.session_name import known_session
 from adapter.http.state import PROTOCOL, STATE
 from adapter.http.stream import EventStream
 from adapter.http.turns import Asked, answer, ask
+from adapter.preparing import count_prompt_tokens
 from adapter.protocols.openai_responses import OpenAIResponses
 from adapter.protocols.openai_responses_reply import response_without_output
 from adapter.protocols.openai_responses_request import LOG_PROBS, ResponsesContext
 from adapter.reply import ReplyState
 from adapter.responses import Item, ResponseStore, StoredResponse
-from adapter.turn import count_prompt_tokens
 
 RESPONSES = OpenAIResponses()
 

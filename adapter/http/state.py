@@ -8,9 +8,9 @@ from aiohttp import web
 
 from adapter.access import AccessKeys
 from adapter.engine_control import EngineControl
+from adapter.preparing import TurnServices
 from adapter.protocols.base import WireProtocol
 from adapter.sessions import Sessions
-from adapter.turn import TurnServices
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from adapter.http.state import PROTOCOL, STATE
 from adapter.http.stream import SERVER_SENT_EVENTS, EventStream, StreamStyle, write_whole
 from adapter.labels import label_request
 from adapter.metrics import Retry
+from adapter.preparing import count_prompt_tokens
 from adapter.protocols.base import WireProtocol
 from adapter.reply import LiveReply
 from adapter.sessions import Session
-from adapter.turn import count_prompt_tokens
 from adapter.types import ChatRequest
 
 Amend = Callable[[web.Request, dict[str, Any]], dict[str, Any]]

@@ -8,7 +8,7 @@ from contextlib import suppress
 import aiohttp
 import pytest
 
-from adapter.turn import prepare_turn
+from adapter.preparing import prepare_turn
 from adapter.types import ChatRequest, Label
 from engine.errors import EngineFailed, EngineRejected, EngineTimeout, EngineUnavailable
 from engine.types import FinishReason
