@@ -95,6 +95,7 @@ class Continuation:
             request_id=self._request_id(),
             prompt_ids=np.concatenate([request.prompt_ids, output]),
             max_tokens=request.max_tokens - count,
+            continued=count,
             sampling=_after(request.sampling, seed, count),
         )
 

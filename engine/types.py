@@ -105,6 +105,9 @@ class GenerateRequest:
     """The adapter to sample with, one of ``EngineInfo.loras``; empty for the model itself."""
     session: str = ""
     turn: int = 0
+    continued: int = 0
+    """Tokens at the end of the prompt that are this reply's: an earlier request sampled them and did not come to its end. To the
+    engine they are prompt; this is for its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,15 @@ class TokenChunk:
     """At the end of a segment that was cut: what ``Finished.cached_tokens`` is at the end of a generation."""
 
 
+class Dialect(StrEnum):
+    """How a model streams; the values are those of the parameter ``log_probs_streaming``."""
+
+    DELTA = "delta"
+    """The contract of ``engine.contract``, as our models speak it."""
+    CUMULATIVE = "cumulative"
+    """TensorRT-LLM's C++ model, see ``engine.cumulative``."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """What the probe found out about a served model."""
@@ -154,6 +166,9 @@ class EngineInfo:
     """The kinds of guides that generations can have; empty where there is no guided decoding."""
     loras: frozenset[str] = frozenset()
     """Names of the LoRA adapters that generations can have."""
+    dialect: Dialect = Dialect.DELTA
+    tokens_per_block: int = 0
+    """Of the KV cache, where its reuse is told in blocks; 0 elsewhere."""
 
 
 class Engine(Protocol):

@@ -5,6 +5,7 @@ readers and a crash at any time see whole lines only. The line is written before
 a reply's end finds its line. Refused requests sampled nothing and have none.
 
     request_id, session, turn   as the client gave them ("" and 0 if it did not)
+    continued                   tokens at the end of prompt_ids that were sampled for the same reply, as the client says
     prompt_ids, output_ids      as the model saw and sampled them, whatever part of the output was sent
     log_probs                   one per output id; float32 values, written exactly
     versions                    [[start, end, weight_version], ...] over the output ids, ``end`` exclusive
@@ -71,6 +72,7 @@ def format_entry(entry: LogEntry) -> bytes:
         "request_id": request.request_id,
         "session": request.session,
         "turn": request.turn,
+        "continued": request.continued,
         "prompt_ids": request.prompt_ids.tolist(),
         "output_ids": entry.output_ids,
         "log_probs": entry.log_probs,

@@ -11,7 +11,7 @@ The first wrong value raises ``InvalidRequest``, which names the tensor.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -90,6 +90,8 @@ class GenerateRequest:
     guide: Guide | None = None
     lora: str = ""
     """Of ``Limits.loras``, or none."""
+    continued: int = 0
+    """Tokens at the end of the prompt that are the beginning of this reply, as the client says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ class _Tensors:
 def _generate_request(reader: Reader, tensors: _Tensors, limits: Limits) -> GenerateRequest:
     prompt_ids, max_tokens = _prompt(tensors, limits)
     end_ids, stop_words = _ends(tensors, limits)
-    session, turn = _origin(reader, tensors)
+    session, turn, continued = _origin(reader, tensors, len(prompt_ids))
     return GenerateRequest(
         request_id=reader.request_id(),
         prompt_ids=prompt_ids,
@@ -184,6 +186,7 @@ def _generate_request(reader: Reader, tensors: _Tensors, limits: Limits) -> Gene
         turn=turn,
         guide=_guide(tensors, limits),
         lora=_lora(tensors, limits),
+        continued=continued,
     )
 
 
@@ -272,16 +275,23 @@ def _lora(tensors: _Tensors, limits: Limits) -> str:
     return name
 
 
-def _origin(reader: Reader, tensors: _Tensors) -> tuple[str, int]:
-    """``session`` and ``turn`` of the request parameters."""
+def _origin(reader: Reader, tensors: _Tensors, prompt_length: int) -> tuple[str, int, int]:
+    """``session``, ``turn`` and ``continued`` of the request parameters."""
     parameters = json.loads(reader.parameters() or "{}")
     session = parameters.get("session", "")
-    turn = parameters.get("turn", 0)
     if not isinstance(session, str):
         raise tensors.invalid("parameter session", "not a string")
-    if isinstance(turn, bool) or not isinstance(turn, int) or turn < 0:
-        raise tensors.invalid("parameter turn", "not an integer of at least 0")
-    return session, turn
+    turn, continued = (_count(parameters, name, tensors) for name in ("turn", "continued"))
+    if continued >= prompt_length:
+        raise tensors.invalid("parameter continued", f"{continued} of a prompt of {prompt_length} tokens")
+    return session, turn, continued
+
+
+def _count(parameters: Mapping[str, Any], name: str, tensors: _Tensors) -> int:
+    value = parameters.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise tensors.invalid(f"parameter {name}", "not an integer of at least 0")
+    return value
 
 
 def _control(tensors: _Tensors) -> Control:

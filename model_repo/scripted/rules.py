@@ -20,17 +20,31 @@ class RuleBook:
         self._left = [rule.times for rule in script.rules]
 
     def answer(self, request: GenerateRequest, weight_version: int = 0) -> Reply | None:
-        """The reply under these weights, or None where nothing matches. Counts as one use of the rule."""
+        """The reply under these weights, or None where nothing matches. Counts as one use of the rule, unless it is the rest of
+        a reply."""
         tail = self._tail(request) if self._script.reads_prompts else ""
-        for index, rule in enumerate(self._script.rules):
+        matching = [
+            index for index, rule in enumerate(self._script.rules) if _matches(rule, request, tail, weight_version)
+        ]
+        if request.continued and (begun := self._begun(request, matching)) is not None:
+            return begun
+        for index in matching:
             left = self._left[index]
-            if left != 0 and _matches(rule, request, tail, weight_version):
+            if left != 0:
                 self._left[index] = None if left is None else left - 1
-                return rule.reply
+                return self._script.rules[index].reply
         return self._script.default
 
+    def _begun(self, request: GenerateRequest, matching: Sequence[int]) -> Reply | None:
+        """The reply that begins with what was sampled of it, though its rule may be used up."""
+        output = tuple(request.prompt_ids[-request.continued :].tolist())
+        replies = (self._script.rules[index].reply for index in matching)
+        return next((reply for reply in replies if reply.ids[: len(output)] == output), None)
+
     def _tail(self, request: GenerateRequest) -> str:
-        return self._decode(request.prompt_ids[-self._script.tail_tokens :].tolist())
+        """The text of the prompt's end, without what is already reply."""
+        prompt = request.prompt_ids[: len(request.prompt_ids) - request.continued]
+        return self._decode(prompt[-self._script.tail_tokens :].tolist())
 
 
 def _matches(rule: Rule, request: GenerateRequest, tail: str, weight_version: int) -> bool:

@@ -24,6 +24,9 @@ A REPLY:
                    between two tokens of this reply, in place of the timing's
     fault          {"kind": ..., "after": n, ...}: what goes wrong once n tokens (0 if left out) have come
 
+A request that goes on with a reply (parameter ``continued``) gets the rest of it: its rule is found by the prompt before that
+reply, and it is no second use of the rule.
+
 A reply is cut where a model would end it: at an end id, a stop word or the token limit. A reply that runs out before
 the request's ``min_tokens`` begins again from its first id.
 

@@ -26,14 +26,17 @@ from .script import Fault, FaultKind, Reply, Timing
 
 
 class Stream:
-    """One generation under way. ``ids`` is the whole scripted reply, its end id included."""
+    """One generation under way. ``ids`` is the whole scripted reply, its end id included; one that is continued begins where the
+    request before it ended, and the faults up to there have happened."""
 
     def __init__(self, generation: Generation, reply: Reply) -> None:
         end_ids = generation.request.end_ids
         self.generation = generation
         self.reply = reply
         self.ids = reply.ids + (end_ids[:1] if reply.end else ())
-        self.fault: Fault | None = reply.fault
+        self.start = generation.request.continued
+        fault = reply.fault
+        self.fault: Fault | None = None if fault is not None and self.start and fault.after <= self.start else fault
         self.cached_tokens = 0
         self.has_slot = False
         self.flush_due: float | None = None
@@ -41,13 +44,13 @@ class Stream:
 
     @property
     def position(self) -> int:
-        """How many tokens have come."""
-        return len(self.generation.output_ids)
+        """How many tokens of the reply have come."""
+        return self.start + len(self.generation.output_ids)
 
     @property
     def length(self) -> int:
         """In tokens; a reply shorter than ``min_tokens`` begins again."""
-        return max(len(self.ids), self.generation.request.sampling.min_tokens) if self.ids else 0
+        return max(len(self.ids), self.start + self.generation.request.sampling.min_tokens) if self.ids else 0
 
     def faulty_after(self, count: int) -> bool:
         return self.fault is not None and self.fault.after == count
@@ -131,7 +134,7 @@ class Simulator:
             self._finish(stream, FinishReason.CANCELLED, now)
         elif stream.faulty_after(stream.position):
             self._fail(stream, now)
-        elif stream.position == stream.length:
+        elif stream.position >= stream.length:
             self._finish(stream, stream.reply.finish_reason, now)
         else:
             self._sample(stream, now)

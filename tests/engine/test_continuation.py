@@ -131,7 +131,7 @@ def test_the_rest_is_asked_for_with_lower_limits_and_another_seed() -> None:
     rest = whole.next_request("two:1")
     assert rest.prompt_ids.tolist() == [1, 2, 0, 1, 2, 3]
     assert rest.prompt_ids.dtype == np.int32
-    assert (rest.max_tokens, rest.session, rest.turn, rest.request_id) == (6, "s", 2, "r.2")
+    assert (rest.max_tokens, rest.session, rest.turn, rest.request_id, rest.continued) == (6, "s", 2, "r.2", 4)
     assert rest.sampling == SamplingParams(temperature=0.7, seed=seed_at(5, 4), min_tokens=2)
     chunk = whole.accept(TokenChunk(np.array([7], np.int32), np.zeros(1, np.float32), 2))
     assert (chunk.segment, chunk.origin) == (1, Origin("two:1", seed_at(5, 4)))

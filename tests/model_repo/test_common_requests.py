@@ -119,6 +119,11 @@ def test_session_and_turn_come_from_the_request_parameters_and_others_are_ignore
     assert (got.session, got.turn) == ("s-1", 4)
 
 
+def test_the_part_of_the_prompt_that_is_already_reply_comes_from_them_too() -> None:
+    assert decoded(valid_tensors(), parameters_json='{"continued": 1}').continued == 1
+    assert decoded(valid_tensors()).continued == 0
+
+
 def scalar(value: Any, dtype: type) -> Any:
     with np.errstate(over="ignore"):
         return np.array([[value]], dtype=dtype)
@@ -206,6 +211,8 @@ def test_a_prompt_that_leaves_no_room_is_too_long_and_one_that_just_fits_is_not(
         ('{"turn": "1"}', "turn"),
         ('{"turn": -1}', "turn"),
         ('{"turn": true}', "turn"),
+        ('{"continued": -1}', "continued"),
+        ('{"continued": 1000}', "continued"),
     ],
 )
 def test_a_wrong_request_parameter_is_refused_by_name(parameters: str, name: str) -> None:

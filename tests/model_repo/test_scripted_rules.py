@@ -60,3 +60,20 @@ def test_a_rule_is_used_up_only_by_what_it_answers() -> None:
     rules = [{"session": "a", "times": 2}, {"turn": 7, "times": 1}]
     requests = [{"session": "b"}, {"session": "a"}, {"session": "a"}, {"session": "a"}, {"turn": 7}, {"turn": 7}]
     assert answers(rules, requests, default={"ids": [-1]}) == [-1, 0, 0, -1, 1, -1]
+
+
+def test_the_rest_of_a_reply_is_the_rest_of_the_one_that_was_begun() -> None:
+    """Though its rule is used up, or an earlier one matches; and that is no second use."""
+    rules = [{"prompt_regex": "a$", "ids": [1, 2, 3], "times": 1}, {"prompt_regex": "a$", "ids": [4, 5, 6], "times": 2}]
+    book = RuleBook(parse_script({"rules": rules, "default": {"ids": [9]}}, lambda text: [], {}), decode)
+
+    def answer(*output: int) -> tuple[int, ...] | None:
+        ids = np.array([ord("a"), *output], np.int32)
+        reply = book.answer(make_request(prompt_ids=ids, continued=len(output)))
+        return None if reply is None else reply.ids
+
+    assert answer() == (1, 2, 3)
+    assert answer(1) == answer(1, 2) == (1, 2, 3)
+    assert answer(4, 5) == (4, 5, 6)
+    assert [answer(), answer(), answer()] == [(4, 5, 6), (4, 5, 6), (9,)]
+    assert answer(7) == (9,)

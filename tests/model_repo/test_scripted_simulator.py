@@ -372,3 +372,26 @@ def test_hundreds_at_once_all_end_with_their_own_reply() -> None:
     model.schedule.run()
     assert all(output(sender) == [1, 2, 3] * 10 and sender.finals == 1 for sender in senders)
     assert len({sender.responses[0]["output_log_probs"][0, 0, 0] for sender in senders}) == 300
+
+
+def rest_of_a_reply(model: Model, *output: int, **request: Any) -> TimedSender:
+    return model.answer(**prompt(1, 2, *output), continued=len(output), **request)
+
+
+def test_a_reply_goes_on_where_it_ended() -> None:
+    model = Model(default(log_probs=[-0.1, -0.2, -0.3]))
+    sender = rest_of_a_reply(model, 10)
+    assert output(sender) == [11, 12]
+    log_probs = [value for response in sender.responses for value in response["output_log_probs"][0, 0]]
+    assert log_probs == pytest.approx([-0.2, -0.3])
+    assert sender.responses[-1]["finish_reason"][0, 0] == b"stop"
+    assert output(rest_of_a_reply(model, 10, 11, 12)) == []
+    assert output(rest_of_a_reply(model, 10, end_ids=(11,))) == [11]
+
+
+def test_the_fault_that_broke_a_reply_off_does_not_break_off_its_rest() -> None:
+    model = Model(faulty("cut", after=2))
+    assert model.answer(**prompt(1, 2)).error is not None
+    sender = rest_of_a_reply(model, 10, 11)
+    assert (sender.error, output(sender)) == (None, [12])
+    assert rest_of_a_reply(model, 10).error is not None
