@@ -18,6 +18,7 @@ import pytest
 
 from adapter.ownership import Ownership
 from tests.support.assets import tokenizer_dir
+from tests.support.metrics import scrape
 from tests.support.triton import running_triton
 
 COMMAND = Path(sys.executable).with_name("rollserve")
@@ -114,6 +115,7 @@ async def test_a_worker_that_is_killed_is_replaced_and_goes_on(triton: str, tmp_
         assert len(set(await opened(server))) == 2
         for sid in SIDS:
             await server.ask(sid, [user("a")])
+        assert (await scrape(server.http)).by("rollserve_turns_total", "worker") == {"0": 1, "1": 1}
         killed = server.workers()
         os.kill(killed[0], signal.SIGKILL)
         for sid in SIDS:
@@ -121,6 +123,9 @@ async def test_a_worker_that_is_killed_is_replaced_and_goes_on(triton: str, tmp_
             assert reply["match"] == "exact"
         assert server.workers()[1] == killed[1]
         assert server.workers()[0] != killed[0]
+        metrics = await scrape(server.http)
+        assert metrics.by("rollserve_turns_total", "worker") == {"0": 1, "1": 2}, "the new one counts from nothing"
+        assert metrics.by("rollserve_session_events_total", "event") == {"opened": 1, "loaded": 1}
         for sid in SIDS:
             async with server.http.post(f"/v1/sessions/{sid}/finish", json={}) as response:
                 answer = await response.json()
