@@ -1,6 +1,6 @@
 """What stays in memory of turns that are over: of a session that ended nothing, of one that is still open its content.
 
-    python -m loadtest.bench_growth [--turns N] [--trace] [--part over|endless] [--tokenizer DIR]
+    python -m loadtest.bench_growth [--turns N] [--part over|endless] [--tokenizer DIR]
 
 A whole server in this process, in front of an engine that answers at once, with a journal in a temporary folder.
 
@@ -9,8 +9,8 @@ A whole server in this process, in front of an engine that answers at once, with
 
 What is bounded is bounded low, and full before the first look. At each look everything idle has been let go of and the garbage
 collected; then the blocks that Python has allocated are counted (``sys.getallocatedblocks``), and the resident memory. A server
-that keeps anything of a turn has blocks in proportion to its turns; less than ``GOAL_BLOCKS`` a turn is counters and noise.
-``--trace`` names the lines of code whose memory grew (tracemalloc), at a third of the speed.
+that keeps anything of a turn has blocks in proportion to its turns; less than ``GOAL_BLOCKS`` a turn is counters and noise. What
+grew is told by types of objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import gc
 import sys
 import tempfile
 import time
-import tracemalloc
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -48,9 +47,10 @@ from loadtest.program import Options, run_benchmark, say
 TURNS, QUICK_TURNS = 8_000, 64
 WARM_UP_TURNS, QUICK_WARM_UP_TURNS = 4_000, 32
 TURNS_PER_SESSION = 4
-LOOKS = 4
-LINES = 15
-"""Lines of code, and types, that are named."""
+LOOKS, QUICK_LOOKS = 4, 1
+"""Behind the first."""
+TYPES = 15
+"""That are named, those that grew most."""
 GOAL_BLOCKS = 0.1
 
 BOUNDS: dict[str, Any] = {
@@ -60,7 +60,7 @@ BOUNDS: dict[str, Any] = {
     "replay_keep_s": 1.0,
     "journal_segment_bytes": 4 * 1024 * 1024,
 }
-TTL_S = 3.0
+TTL_S = 1.0
 TEXT = {"role": "user", "content": "What is in this folder?"}
 REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/v1/messages", {"messages": [TEXT], "stream": True}),
@@ -166,10 +166,8 @@ class Looks:
 
     blocks: list[int] = field(default_factory=list)
     resident: list[int] = field(default_factory=list)
-    traced: list[int] = field(default_factory=list)
     journal: list[int] = field(default_factory=list)
     types: list[Counter[str]] = field(default_factory=list)
-    lines: list[tracemalloc.Snapshot] = field(default_factory=list)
 
     def look(self, server: Server) -> None:
         gc.collect()
@@ -177,27 +175,31 @@ class Looks:
         self.resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * 4096)
         self.journal.append(sum(file.stat().st_size for file in server.journal.rglob("*") if file.is_file()))
         self.types.append(Counter(type(each).__name__ for each in gc.get_objects()))
-        if tracemalloc.is_tracing():
-            self.traced.append(tracemalloc.get_traced_memory()[0])
-            skipped = [tracemalloc.Filter(False, tracemalloc.__file__), tracemalloc.Filter(False, __file__)]
-            self.lines.append(tracemalloc.take_snapshot().filter_traces(skipped))
 
-    def grown(self, turns: int) -> dict[str, Any]:
-        """Types by objects, and lines by bytes, from the first look to the last, a turn."""
+    def grown(self, turns: int) -> list[tuple[str, float]]:
+        """Types by objects that the garbage collector knows of, from the first look to the last, a turn."""
         types = Counter(self.types[-1])
         types.subtract(self.types[0])
-        lines = self.lines[-1].compare_to(self.lines[0], "lineno") if self.lines else []
-        lines.sort(key=lambda line: -line.size_diff)
-        return {
-            "types": [[name, round(count / turns, 4)] for name, count in types.most_common(LINES)],
-            "lines": [[str(line.traceback), round(line.size_diff / turns, 2)] for line in lines[:LINES]],
-        }
+        return [(name, round(count / turns, 4)) for name, count in types.most_common(TYPES) if count > 0]
 
 
-async def watch(server: Server, work: Work, warm_up: int, turns: int, label: str) -> tuple[Looks, float]:
-    """``turns`` of ``work`` behind ``warm_up``, with looks before, in between and after; and the seconds of a turn."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Turns before the first look, turns behind it, looks at these."""
+
+    warm_up: int
+    turns: int
+    looks: int
+
+    def targets(self) -> list[int]:
+        """The turns done at each look."""
+        return [self.warm_up + self.turns * look // self.looks for look in range(self.looks + 1)]
+
+
+async def watch(server: Server, work: Work, plan: Plan, label: str) -> tuple[Looks, float]:
+    """Do ``work`` and look; gives also the seconds of a turn, the last ones."""
     looks, done = Looks(), 0
-    for target in (warm_up, *(warm_up + turns * look // LOOKS for look in range(1, LOOKS + 1))):
+    for target in plan.targets():
         began, before = time.perf_counter(), done
         while done < target:
             done += await work(server, done)
@@ -210,17 +212,17 @@ async def watch(server: Server, work: Work, warm_up: int, turns: int, label: str
     return looks, rate
 
 
-async def over(folder: Path, warm_up: int, turns: int) -> tuple[list[Figure], dict[str, Any]]:
+async def over(folder: Path, plan: Plan) -> tuple[list[Figure], dict[str, Any]]:
     async with serving(folder, session_ttl_s=TTL_S) as server:
-        looks, rate = await watch(server, short_session, warm_up, turns, "over")
-    return _report("over", looks, turns, rate)
+        looks, rate = await watch(server, short_session, plan, "over")
+    return _report("over", looks, plan.turns, rate)
 
 
-async def endless(folder: Path, warm_up: int, turns: int) -> tuple[list[Figure], dict[str, Any]]:
+async def endless(folder: Path, plan: Plan) -> tuple[list[Figure], dict[str, Any]]:
     async with serving(folder, session_idle_s=1.0) as server:
         await server.call("POST", "/v1/sessions", {"sid": "endless"})
-        looks, rate = await watch(server, endless_turn, warm_up, turns, "endless")
-    return _report("endless", looks, turns, rate)
+        looks, rate = await watch(server, endless_turn, plan, "endless")
+    return _report("endless", looks, plan.turns, rate)
 
 
 def _report(name: str, looks: Looks, turns: int, rate: float) -> tuple[list[Figure], dict[str, Any]]:
@@ -230,8 +232,6 @@ def _report(name: str, looks: Looks, turns: int, rate: float) -> tuple[list[Figu
         Figure(f"{name}: journal", (looks.journal[-1] - looks.journal[0]) / turns, "B a turn"),
         Figure(f"{name}: speed", 1 / rate, "turns/s"),
     ]
-    if looks.traced:
-        figures.append(Figure(f"{name}: traced", (looks.traced[-1] - looks.traced[0]) / turns, "B a turn"))
     seen = {"turns": turns, "blocks": looks.blocks, "resident": looks.resident, "journal": looks.journal}
     return figures, {**seen, "grew": looks.grown(turns)}
 
@@ -241,27 +241,25 @@ PARTS = {"over": over, "endless": endless}
 
 def measure(options: Options) -> Measured:
     folder = options.tokenizer or demo_model_dir()
-    turns = options.turns or (QUICK_TURNS if options.quick else TURNS)
-    warm_up = QUICK_WARM_UP_TURNS if options.quick else WARM_UP_TURNS
-    if options.trace:
-        tracemalloc.start()
+    plan = (
+        Plan(QUICK_WARM_UP_TURNS, QUICK_TURNS, QUICK_LOOKS)
+        if options.quick
+        else Plan(WARM_UP_TURNS, options.turns, LOOKS)
+    )
     figures: list[Figure] = []
     details: dict[str, Any] = {}
     for part in options.part or PARTS:
-        found, details[part] = uvloop.run(PARTS[part](folder, warm_up, turns))
+        found, details[part] = uvloop.run(PARTS[part](folder, plan))
         figures += found
-    tracemalloc.stop()
     return Measured(figures, details, "\n".join(f"{part}:\n{_text(seen['grew'])}" for part, seen in details.items()))
 
 
-def _text(grew: dict[str, Any]) -> str:
-    types = [f"{count:10.4f} objects a turn   {name}" for name, count in grew["types"] if count > 0]
-    return "\n".join([*types, *(f"{size:10.2f} bytes a turn     {where}" for where, size in grew["lines"])])
+def _text(grew: list[tuple[str, float]]) -> str:
+    return "\n".join(f"{count:10.4f} objects a turn   {name}" for name, count in grew)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--turns", type=int, help=f"Of each part (default: {TURNS}).")
-    parser.add_argument("--trace", action="store_true", help="Name the lines of code whose memory grew.")
+    parser.add_argument("--turns", type=int, default=TURNS, help="Of each part (default: %(default)s).")
     parser.add_argument("--part", choices=PARTS, action="append", help="Only this one.")
     parser.add_argument("--tokenizer", type=Path, help="Folder with tokenizer.json (default: the demo model's).")
 

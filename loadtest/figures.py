@@ -7,7 +7,7 @@ A result is a JSON object, the same for every benchmark, and says nothing of the
     command             as it was started
     quick               whether it ran in the short form that only shows that it works; never compared with a long one
     seconds             that it took
-    machine, versions   where it ran, and on what
+    machine, versions   where it ran, and on what; ``loop_ms`` is how fast a fixed loop was, since other work slows a machine down
     figures             [{"name", "value", "unit", "goal", "met"}, ...]; ``goal`` is the largest value that is good enough, or null
     details             whatever else the benchmark says
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -143,7 +144,21 @@ def machine() -> dict[str, Any]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "load_average": round(os.getloadavg()[0], 2),
+        "loop_ms": round(_loop_ms(), 1),
     }
+
+
+def _loop_ms() -> float:
+    """CPU milliseconds of a fixed piece of pure Python, the best of some: how fast this machine is at this moment."""
+    return min(_timed_loop() for _ in range(5))
+
+
+def _timed_loop() -> float:
+    began = time.process_time()
+    total = 0
+    for number in range(200_000):
+        total += number
+    return (time.process_time() - began) * 1000
 
 
 def _cpu_model() -> str:

@@ -55,8 +55,12 @@ def run_benchmark(
 def _conclude(result: Result, store: Store, file: Path | None) -> None:
     if result.measured.text:
         print(result.measured.text)
-    print(table(result.measured.figures, store.last(result.name, result.quick)), flush=True)
-    document = result.document()
+    document, last = result.document(), store.last(result.name, result.quick)
+    print(table(result.measured.figures, last))
+    where = document["machine"]
+    print(
+        f"{where['cpu']}, {where['cores']} cores, load {where['load_average']}, loop {where['loop_ms']} ms", flush=True
+    )
     store.keep(document)
     if file is not None:
         file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))

@@ -73,7 +73,9 @@ def test_a_benchmark_is_compared_with_its_last_run(tmp_path: Path, capsys: pytes
             ["--store", str(tmp_path), "--own", "x"],
             lambda parser: parser.add_argument("--own"),
         )
-    assert capsys.readouterr().out.splitlines()[-2:][0].startswith("figure")
+    text, head, line, _where = capsys.readouterr().out.splitlines()[4:]
+    assert (text, head.split()[0]) == ("a text", "figure")
+    assert line.split() == ["f", "3", "ms", "2", "+50", "%"]
     kept = orjson.loads((tmp_path / "some.json").read_bytes())
     assert (kept["schema"], kept["details"]) == (1, {"option": "x"})
     assert kept["command"] == f"python -m loadtest.bench_some --store {tmp_path} --own x"
