@@ -12,7 +12,7 @@ from functools import reduce
 
 from engine.types import EngineInfo
 
-MUST_EQUAL = {"model": "model", "vocab_size": "vocabulary", "log_prob_mode": "log-prob mode"}
+MUST_EQUAL = {"model": "model", "dialect": "dialect", "vocab_size": "vocabulary", "log_prob_mode": "log-prob mode"}
 """Fields of EngineInfo, and their names for people."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.agreement import disagreement, in_common
-from engine.types import EngineInfo, GuideKind, LogProbMode
+from engine.types import Dialect, EngineInfo, GuideKind, LogProbMode
 
 INFO = EngineInfo("tensorrt_llm", LogProbMode.RAW, max_seq_len=4096, vocab_size=1000, weight_version=3)
 
@@ -24,4 +24,6 @@ def test_another_vocabulary_or_meaning_of_log_probs_is_refused_by_name() -> None
     assert "its vocabulary is 999, not 1000" in (disagreement(INFO, replace(INFO, vocab_size=999)) or "")
     processed = replace(INFO, log_prob_mode=LogProbMode.PROCESSED)
     assert "its log-prob mode is processed, not raw" in (disagreement(INFO, processed) or "")
+    cumulative = replace(INFO, dialect=Dialect.CUMULATIVE)
+    assert "its dialect is cumulative, not delta" in (disagreement(INFO, cumulative) or "")
     assert "its model is other" in (disagreement(INFO, replace(INFO, model="other")) or "")

@@ -4,7 +4,8 @@
 
 - every reply that an agent saw complete is a turn of its session, once, with the same text and the id that it came with;
 - no turn is recorded twice, every session finishes, and every ledger balances;
-- what is trained is what the engine's own log says that it sampled.
+- what is trained is what the engine's own log says that it sampled; of a reply that an engine's end broke off, and that went on
+  when it was back, this is the last part: an engine that was killed has no line of the others.
 """
 
 from __future__ import annotations
@@ -93,13 +94,25 @@ def check_session(
     assert max(ids.values(), default=0) <= 1, f"{agent.sid}: a reply was given for two requests: {ids}"
     ledger = export["ledger"]
     assert ledger["sampled"] == ledger["trained"] + sum(ledger["dropped"].values())
-    outputs = _trained_outputs(export)
+    outputs, last_parts = _trained_outputs(export), _last_parts(export)
     logged = Counter(tuple(entry["output_ids"]) for entry in log if entry["finish_reason"] in ("stop", "length"))
-    for output, count in Counter(outputs.values()).items():
+    for output, count in Counter(last_parts).items():
         assert count <= logged[output], f"{agent.sid}: trained {count} times, but sampled {logged[output]} times"
     for seen in agent.seen:
         index = next(turn["turn_index"] for turn in turns if turn["number"] == seen.turn)
         assert decode(list(outputs[index]), skip_special_tokens=True) == seen.text
+
+
+def _last_parts(export: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """The ids of each trained turn from where it was continued last."""
+    found = []
+    for sample in export["samples"]:
+        response = sample["tokens"][len(sample["tokens"]) - sample["response_length"] :]
+        for turn in sample["metadata"]["turns"]:
+            if turn["trained"]:
+                start = turn.get("segments", [[turn["start"], None]])[-1][0]
+                found.append(tuple(response[start : turn["end"]]))
+    return found
 
 
 def _trained_outputs(export: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
@@ -163,12 +176,16 @@ def _read_log(path: Path) -> dict[str, list[Mapping[str, Any]]]:
 
 def _summary(kills: Counter[str], system: System, agents: Sequence[Agent], exports: Sequence[Mapping[str, Any]]) -> str:
     turns = sum(export["turn_count"] for export in exports)
+    continued = sum(
+        "segments" in turn for export in exports for sample in export["samples"] for turn in sample["metadata"]["turns"]
+    )
     seen = sum(len(agent.seen) for agent in agents)
     tries, broken = sum(agent.tries for agent in agents), sum(agent.broken for agent in agents)
     return (
         f"seed {SEED}, {SECONDS:g} s; killed: {', '.join(f'{part} {count}x' for part, count in kills.items())}; "
         f"{system.cut_bytes} bytes of journal taken away\n"
-        f"{len(agents)} sessions finished; {seen} replies seen complete, all recorded once; {turns} turns recorded; "
+        f"{len(agents)} sessions finished; {seen} replies seen complete, all recorded once; {turns} turns recorded, "
+        f"{continued} of them continued; "
         f"{tries} requests, {broken} of them broken and tried again\n"
         f"0 lost, 0 doubled"
     )
