@@ -1,7 +1,7 @@
 """One Triton endpoint as an ``Engine``: generations and control requests, with deadlines, every answer checked.
 
-A chunk is handed on after it was checked, by itself (``contract.decode_chunk``) and against what came before it
-(``_Progress``). An answer that contradicts the contract ends the generation with an error: nobody can say what was sampled.
+A chunk is handed on after it was checked, by itself and against what came before it (``reading``). An answer that contradicts the
+contract ends the generation with an error: nobody can say what was sampled.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from engine.call import InferCall, infer_request, is_final, open_call, outputs_o
 from engine.channel import messages, open_channel, open_stub
 from engine.contract import (
     CONTROL_OUTPUTS,
-    GENERATE_OUTPUTS,
-    decode_chunk,
     decode_control_reply,
     encode_control,
-    encode_request,
     encode_stop,
 )
+from engine.cumulative import STOP_OUTPUTS
 from engine.errors import EngineError, EngineFailed, EngineProtocolError, EngineRejected, EngineUnavailable
-from engine.types import EngineInfo, GenerateRequest, TokenChunk
+from engine.failures import from_rpc
+from engine.reading import inputs_and_outputs, reader_of
+from engine.types import Dialect, EngineInfo, GenerateRequest, TokenChunk
 
 _END_OF_STREAM_TIMEOUT_S = 5.0
 """For the server to close a stream after its final response; a reply that is whole is not lost by it."""
@@ -92,9 +92,12 @@ class TritonClient:
             raise EngineRejected(f"the model {self._info.model} has no guided decoding by {request.guide.kind}")
         if request.lora and request.lora not in self._info.loras:
             raise EngineRejected(f"the model {self._info.model} has no LoRA adapter {request.lora!r}")
-        message = infer_request(self._info.model, request.request_id, encode_request(request), GENERATE_OUTPUTS)
+        inputs, outputs = inputs_and_outputs(request, self._info)
+        message = infer_request(self._info.model, request.request_id, inputs, outputs)
         message.parameters["session"].string_param = request.session
         message.parameters["turn"].int64_param = request.turn
+        if request.continued:
+            message.parameters["continued"].int64_param = request.continued
         self._calls[request.request_id] = None
         try:
             await self.connect()
@@ -103,9 +106,10 @@ class TritonClient:
                     raise EngineUnavailable("the generation was aborted before it was sent")
                 self._calls[request.request_id] = call
                 await call.send(message, self._options.first_token_timeout_s)
-                progress = _Progress(request, self._info)
-                while not progress.finished:
-                    chunk = progress.accept(await self._next_response(call))
+                reader = reader_of(request, self._info)
+                while not reader.finished:
+                    response = await self._next_response(call)
+                    chunk = reader.accept(outputs_of(response), final=is_final(response))
                     if chunk.finished is not None:
                         await _expect_end(call)
                     if len(chunk.ids) or chunk.finished is not None:
@@ -118,6 +122,8 @@ class TritonClient:
 
         Raises: EngineError.
         """
+        if self._info.dialect is Dialect.CUMULATIVE:
+            return await self._control_by_triton(operation)
         request_id = f"control-{secrets.token_hex(8)}"
         inputs = encode_control({"op": operation, **arguments})
         message = infer_request(self._info.model, request_id, inputs, CONTROL_OUTPUTS)
@@ -130,12 +136,27 @@ class TritonClient:
                 raise EngineFailed("the model did not answer the control request")
             return decode_control_reply(outputs_of(response))
 
+    async def _control_by_triton(self, operation: str) -> dict[str, Any]:
+        """What can be said of a model without control requests. Raises: EngineError."""
+        if operation != "stats":
+            raise EngineRejected(f"{operation}: the model {self._info.model} takes no control requests")
+        await self.connect()
+        question = messages.ModelReadyRequest(name=self._info.model)
+        try:
+            answer = await self._stub.ModelReady(question, timeout=self._options.control_timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error, self.address, sampled=False) from error
+        if not answer.ready:
+            raise EngineUnavailable(f"Triton at {self.address} says that the model {self._info.model} is not ready")
+        return {"op": operation, "weight_version": self._info.weight_version}
+
     async def stop(self, request_id: str) -> None:
         """End a generation in good order: its iterator gives what was sampled, and then an end that says ``cancelled``.
 
         Nothing happens if it has ended. Raises: EngineError.
         """
-        message = infer_request(self._info.model, request_id, encode_stop(), CONTROL_OUTPUTS)
+        outputs = STOP_OUTPUTS if self._info.dialect is Dialect.CUMULATIVE else CONTROL_OUTPUTS
+        message = infer_request(self._info.model, request_id, encode_stop(), outputs)
         timeout_s = self._options.control_timeout_s
         await self.connect()
         async with open_call(self._stub, self.address, request_id) as call:
@@ -182,32 +203,6 @@ class TritonClient:
         if response is None:
             raise EngineFailed("the stream ended without its final response")
         return response
-
-
-class _Progress:
-    """What one generation has given so far, and the checks that span its chunks."""
-
-    def __init__(self, request: GenerateRequest, info: EngineInfo) -> None:
-        self._request = request
-        self._vocab_size = info.vocab_size
-        self._count = 0
-        self.finished = False
-
-    def accept(self, response: messages.ModelInferResponse) -> TokenChunk:
-        """The response's chunk. Raises: EngineProtocolError."""
-        chunk = decode_chunk(outputs_of(response), final=is_final(response), vocab_size=self._vocab_size)
-        self._count += len(chunk.ids)
-        if self._count > self._request.max_tokens:
-            raise EngineProtocolError(f"{self._count} tokens came, {self._request.max_tokens} were asked for")
-        if chunk.finished is not None:
-            self._check_end(chunk.finished.cached_tokens)
-        return chunk
-
-    def _check_end(self, cached_tokens: int) -> None:
-        prompt = len(self._request.prompt_ids)
-        if not 0 <= cached_tokens <= prompt:
-            raise EngineProtocolError(f"{cached_tokens} cached tokens for a prompt of {prompt}")
-        self.finished = True
 
 
 async def _expect_end(call: InferCall) -> None:

@@ -29,7 +29,8 @@ Semantics of our models:
   alone, a JSON object that has ``op`` and ``weight_version``; that of ``stats`` also ``vocab_size``, ``max_seq_len``
   and ``live``, the number of requests that have not ended. As in a ``stop`` request the required inputs are there but
   not looked at.
-- Request parameters ``session`` (string) and ``turn`` (int) go to the engine log.
+- Request parameters ``session`` (string), ``turn`` (int) and ``continued`` (int: tokens at the end of the prompt that were sampled
+  for the same reply) go to the engine log.
 - An error message that starts with ``INVALID_REQUEST_PREFIX`` means that the model refused the request and sampled
   nothing.
 """
@@ -45,7 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import EngineProtocolError, EngineRejected
-from engine.types import Finished, FinishReason, GenerateRequest, TokenChunk
+from engine.types import Finished, FinishReason, GenerateRequest, Ids, LogProbs, TokenChunk
 
 MODEL_NAME = "tensorrt_llm"
 INVALID_REQUEST_PREFIX = "invalid request: "
@@ -145,19 +146,19 @@ def encode_request(request: GenerateRequest) -> list[WireTensor]:
         )
     tensors = [
         WireTensor("input_ids", "INT32", (1, prompt.size), prompt.tobytes()),
-        _scalar("input_lengths", "INT32", prompt.size),
-        _scalar("request_output_len", "INT32", request.max_tokens),
-        _scalar("temperature", "FP32", sampling.temperature),
-        _scalar("runtime_top_k", "INT32", sampling.top_k),
-        _scalar("runtime_top_p", "FP32", sampling.top_p),
-        _scalar("repetition_penalty", "FP32", sampling.repetition_penalty),
-        _scalar("presence_penalty", "FP32", sampling.presence_penalty),
-        _scalar("frequency_penalty", "FP32", sampling.frequency_penalty),
-        _scalar("seed", "UINT64", sampling.seed),
-        _scalar("min_tokens", "INT32", sampling.min_tokens),
-        _scalar("return_log_probs", "BOOL", True),
-        _scalar("streaming", "BOOL", True),
-        _scalar("exclude_input_in_output", "BOOL", True),
+        encode_scalar("input_lengths", "INT32", prompt.size),
+        encode_scalar("request_output_len", "INT32", request.max_tokens),
+        encode_scalar("temperature", "FP32", sampling.temperature),
+        encode_scalar("runtime_top_k", "INT32", sampling.top_k),
+        encode_scalar("runtime_top_p", "FP32", sampling.top_p),
+        encode_scalar("repetition_penalty", "FP32", sampling.repetition_penalty),
+        encode_scalar("presence_penalty", "FP32", sampling.presence_penalty),
+        encode_scalar("frequency_penalty", "FP32", sampling.frequency_penalty),
+        encode_scalar("seed", "UINT64", sampling.seed),
+        encode_scalar("min_tokens", "INT32", sampling.min_tokens),
+        encode_scalar("return_log_probs", "BOOL", True),
+        encode_scalar("streaming", "BOOL", True),
+        encode_scalar("exclude_input_in_output", "BOOL", True),
     ]
     words = [(end_id,) for end_id in request.end_ids] + [word for word in request.stop_words if word]
     if words:
@@ -174,8 +175,8 @@ def encode_control(document: Mapping[str, Any]) -> list[WireTensor]:
     """The input tensors of one control request; the required inputs are there but not looked at."""
     return [
         WireTensor("input_ids", "INT32", (1, 1), bytes(4)),
-        _scalar("input_lengths", "INT32", 1),
-        _scalar("request_output_len", "INT32", 1),
+        encode_scalar("input_lengths", "INT32", 1),
+        encode_scalar("request_output_len", "INT32", 1),
         _string("control", json.dumps(document)),
     ]
 
@@ -184,9 +185,9 @@ def encode_stop() -> list[WireTensor]:
     """The input tensors of the request that cancels the live generation of the same id."""
     return [
         WireTensor("input_ids", "INT32", (1, 1), bytes(4)),
-        _scalar("input_lengths", "INT32", 1),
-        _scalar("request_output_len", "INT32", 1),
-        _scalar("stop", "BOOL", True),
+        encode_scalar("input_lengths", "INT32", 1),
+        encode_scalar("request_output_len", "INT32", 1),
+        encode_scalar("stop", "BOOL", True),
     ]
 
 
@@ -220,19 +221,22 @@ def decode_chunk(outputs: Mapping[str, WireTensor], *, final: bool, vocab_size: 
     Raises: EngineProtocolError, if an output is missing or malformed, counts differ, an id is outside the vocabulary,
     or a log prob is not finite or above 0.
     """
-    count = _int(outputs, "sequence_length")
-    ids = _array(outputs, "output_ids", "INT32")
-    log_probs = _array(outputs, "output_log_probs", "FP32")
+    count = int_of(outputs, "sequence_length")
+    ids = ints_of(outputs, "output_ids")
+    log_probs = floats_of(outputs, "output_log_probs")
     if not len(ids) == len(log_probs) == count:
         found = f"{len(ids)} ids, {len(log_probs)} log probs and a sequence_length of {count}"
         raise EngineProtocolError(f"one response holds {found}")
     if count:
-        _check_tokens(ids, log_probs, vocab_size)
-    return TokenChunk(ids, log_probs, _int(outputs, "weight_version"), _finished(outputs) if final else None)
+        check_tokens(ids, log_probs, vocab_size)
+    return TokenChunk(ids, log_probs, int_of(outputs, "weight_version"), _finished(outputs) if final else None)
 
 
-def _check_tokens(ids: NDArray[Any], log_probs: NDArray[Any], vocab_size: int) -> None:
-    """Few passes over the arrays: this runs for every message. A negative id is a huge unsigned one, and NaN compares false."""
+def check_tokens(ids: Ids, log_probs: LogProbs, vocab_size: int) -> None:
+    """Few passes over the arrays: this runs for every message. A negative id is a huge unsigned one, and NaN compares false.
+
+    Raises: EngineProtocolError.
+    """
     if ids.view("<u4").max() >= vocab_size:
         raise EngineProtocolError(f"an output id lies outside the vocabulary of {vocab_size} tokens")
     if not (log_probs.max() <= 0 and log_probs.min() > -np.inf):
@@ -245,7 +249,7 @@ def _finished(outputs: Mapping[str, WireTensor]) -> Finished:
         reason = FinishReason(raw)
     except ValueError as error:
         raise EngineProtocolError(f"unknown finish_reason {raw!r}") from error
-    return Finished(reason, cached_tokens=_int(outputs, "cached_tokens"))
+    return Finished(reason, cached_tokens=int_of(outputs, "cached_tokens"))
 
 
 def _text(outputs: Mapping[str, WireTensor], name: str) -> str:
@@ -273,14 +277,26 @@ def _array(outputs: Mapping[str, WireTensor], name: str, dtype: str) -> NDArray[
     return np.frombuffer(data, dtype=element)
 
 
-def _int(outputs: Mapping[str, WireTensor], name: str) -> int:
+def ints_of(outputs: Mapping[str, WireTensor], name: str) -> Ids:
+    """An INT32 output in one row, without a copy, read-only. Raises: EngineProtocolError."""
+    return _array(outputs, name, "INT32")
+
+
+def floats_of(outputs: Mapping[str, WireTensor], name: str) -> LogProbs:
+    """An FP32 output in one row, without a copy, read-only. Raises: EngineProtocolError."""
+    return _array(outputs, name, "FP32")
+
+
+def int_of(outputs: Mapping[str, WireTensor], name: str) -> int:
+    """An INT32 output of one element. Raises: EngineProtocolError."""
     data = _tensor(outputs, name, "INT32").data
     if len(data) != 4:
         raise EngineProtocolError(f"the output {name} has {len(data)} bytes, not one INT32")
     return int.from_bytes(data, "little", signed=True)
 
 
-def _scalar(name: str, dtype: str, value: float) -> WireTensor:
+def encode_scalar(name: str, dtype: str, value: float) -> WireTensor:
+    """Raises: EngineRejected, if the value does not fit the dtype."""
     return WireTensor(name, dtype, (1, 1), _checked(name, dtype, [value]).tobytes())
 
 

@@ -1,14 +1,14 @@
 """What does the server at this address speak, and may its tokens be trained on?
 
-The probe asks, it never guesses: first the model's metadata and configuration, then one short real generation at
-temperature 1, whose log probs must be as many as the ids, finite, not above 0 and not all 0. A model that fails is
-refused with the reason and what to do about it, before any agent's turn is spent on it.
+The probe asks, it never guesses: first the model's metadata and configuration, which say what dialect it speaks, then one short
+real generation at temperature 1, whose log probs must be as many as the ids, finite, not above 0 and not all 0. A model that
+fails is refused with the reason and what to do about it, before any agent's turn is spent on it.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,12 +16,13 @@ from typing import Any
 import grpc.aio
 import numpy as np
 
+from engine import cumulative
 from engine.channel import messages, open_channel, open_stub
 from engine.client import ClientOptions, TritonClient
 from engine.contract import CONTROL_OUTPUTS, GENERATE_OUTPUTS, INPUTS, MODEL_NAME, OUTPUTS
 from engine.errors import EngineProtocolError, EngineRejected, EngineUnavailable, ProbeFailed
 from engine.failures import from_rpc
-from engine.types import EngineInfo, GenerateRequest, GuideKind, LogProbMode, SamplingParams, TokenChunk
+from engine.types import Dialect, EngineInfo, GenerateRequest, GuideKind, LogProbMode, SamplingParams, TokenChunk
 
 PROBE_SESSION = "rollserve-probe"
 """The session name of the trial generation, as the engine log has it."""
@@ -29,6 +30,10 @@ PROBE_SESSION = "rollserve-probe"
 NO_GUIDES = "none"
 """What the parameter ``guided_decoding`` of a model without it says."""
 
+CPP_BACKEND = "tensorrtllm"
+"""The name of TensorRT-LLM's own backend in Triton."""
+
+_STREAMED = {Dialect.DELTA: "streamed as deltas", Dialect.CUMULATIVE: "streamed as all so far"}
 _TRIAL_PROMPT_TOKENS = 8
 _TRIAL_TOKENS = 24
 _JUDGED_TOKENS = 16
@@ -71,7 +76,7 @@ async def probe(
     _check_tensors(description)
     report(Finding("model", f"{model}, backend {description.backend}: the contract's tensors, decoupled"))
     info = _read_parameters(description)
-    report(Finding("log probs", f"{info.log_prob_mode}, streamed as deltas"))
+    report(Finding("log probs", f"{info.log_prob_mode}, {_STREAMED[info.dialect]}"))
     report(Finding("limits", f"{info.max_seq_len} tokens, a vocabulary of {info.vocab_size}"))
     report(Finding("guided decoding", ", ".join(sorted(info.guides)) or NO_GUIDES))
     version = await _try_generation(address, info, options, report)
@@ -126,14 +131,12 @@ def _not_there(error: grpc.aio.AioRpcError, address: str, model: str) -> Excepti
 
 
 def _check_tensors(description: _Description) -> None:
-    if description.backend == "tensorrtllm":
-        raise ProbeFailed(
-            f"{description.model} is TensorRT-LLM's C++ model: it streams log probs cumulatively, returns no finish reason and "
-            f"no weight version, and is not supported yet; {_USE_OURS}"
-        )
-    wanted = GENERATE_OUTPUTS + CONTROL_OUTPUTS
-    _check_dtypes("input", {spec.name: spec.dtype for spec in INPUTS}, description)
-    _check_dtypes("output", {spec.name: spec.dtype for spec in OUTPUTS if spec.name in wanted}, description)
+    inputs: Collection[str] = [spec.name for spec in INPUTS]
+    outputs: Collection[str] = GENERATE_OUTPUTS + CONTROL_OUTPUTS
+    if _dialect(description) is Dialect.CUMULATIVE:
+        inputs, outputs = cumulative.INPUTS, cumulative.OUTPUTS
+    _check_dtypes("input", {spec.name: spec.dtype for spec in INPUTS if spec.name in inputs}, description)
+    _check_dtypes("output", {spec.name: spec.dtype for spec in OUTPUTS if spec.name in outputs}, description)
     if not description.decoupled:
         raise ProbeFailed(
             f"the model {description.model} is not decoupled, so it cannot stream; set model_transaction_policy "
@@ -151,23 +154,36 @@ def _check_dtypes(kind: str, wanted: Mapping[str, str], description: _Descriptio
         raise ProbeFailed(f"the model {description.model} has another {kind} dtype: {'; '.join(wrong)}; {_USE_OURS}")
 
 
+def _dialect(description: _Description) -> Dialect:
+    """The parameter says it; TensorRT-LLM's own C++ backend has but one."""
+    its_own = str(Dialect.CUMULATIVE) if description.backend == CPP_BACKEND else None
+    streaming = _Parameters(description).text("log_probs_streaming", its_own)
+    if streaming not in list(Dialect) or its_own not in (None, streaming):
+        expected = its_own or " or ".join(Dialect)
+        raise ProbeFailed(f"the parameter log_probs_streaming is {streaming!r}; of this backend it must be {expected}")
+    return Dialect(streaming)
+
+
 def _read_parameters(description: _Description) -> EngineInfo:
-    """The model's limits and log-prob mode; the weight version is not known before the trial."""
-    parameters = _Parameters(description)
-    streaming = parameters.text("log_probs_streaming")
-    if streaming != "delta":
-        raise ProbeFailed(
-            f"the model {description.model} streams log probs as {streaming!r}; only 'delta' is supported yet; {_USE_OURS}"
-        )
-    mode = parameters.text("log_prob_mode")
+    """The model's limits and log-prob mode; the weight version of our own models is not known before the trial."""
+    parameters, dialect = _Parameters(description), _dialect(description)
+    is_cpp = dialect is Dialect.CUMULATIVE
+    mode = parameters.text("log_prob_mode", str(LogProbMode.PROCESSED) if is_cpp else None)
     if mode not in list(LogProbMode):
         raise ProbeFailed(f"the parameter log_prob_mode is {mode!r}; it must be one of {', '.join(LogProbMode)}")
+    if is_cpp and parameters.text("normalize_log_probs", "true") != "false":
+        raise ProbeFailed(
+            f"the model {description.model} renormalises log probs over its top k; set normalize_log_probs to false in its "
+            "config.pbtxt (`rollserve engine render` writes one)"
+        )
     return EngineInfo(
         model=description.model,
+        dialect=dialect,
+        tokens_per_block=parameters.count("tokens_per_block", "0") if is_cpp else 0,
         log_prob_mode=LogProbMode(mode),
         max_seq_len=parameters.count("max_seq_len"),
         vocab_size=parameters.count("vocab_size"),
-        weight_version=0,
+        weight_version=parameters.count("weight_version", "0") if is_cpp else 0,
         guides=_read_guides(parameters.text("guided_decoding", NO_GUIDES)),
         loras=_read_loras(parameters.text("loras", "")),
     )
@@ -203,9 +219,10 @@ class _Parameters:
             )
         return value
 
-    def count(self, name: str) -> int:
-        text = self.text(name)
-        if not (text.isascii() and text.isdigit() and int(text) > 0):
+    def count(self, name: str, default: str | None = None) -> int:
+        """A whole number; above 0, unless there is a default."""
+        text = self.text(name, default)
+        if not (text.isascii() and text.isdigit() and int(text) >= (default is None)):
             raise ProbeFailed(f"the parameter {name} is {text!r}; it must be a positive whole number")
         return int(text)
 
@@ -234,11 +251,12 @@ def _trial_request(info: EngineInfo) -> GenerateRequest:
     max_tokens = min(_TRIAL_TOKENS, info.max_seq_len - len(prompt))
     if max_tokens < 1:
         raise ProbeFailed(f"max_seq_len is {info.max_seq_len}, too short to sample anything")
+    is_cpp = info.dialect is Dialect.CUMULATIVE
     return GenerateRequest(
         request_id=f"{PROBE_SESSION}-{secrets.token_hex(8)}",
         prompt_ids=prompt,
         max_tokens=max_tokens,
-        sampling=SamplingParams(seed=secrets.randbits(64), min_tokens=max_tokens),
+        sampling=SamplingParams(seed=secrets.randbits(64), min_tokens=0 if is_cpp else max_tokens),
         session=PROBE_SESSION,
     )
 

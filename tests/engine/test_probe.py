@@ -91,16 +91,28 @@ def has_another_dtype(described: Described) -> None:
 
 def is_the_cpp_model(described: Described) -> None:
     described.backend = "tensorrtllm"
+    del described.parameters["log_probs_streaming"]
     for name in ("finish_reason", "cached_tokens", "weight_version", "control_reply"):
         del described.outputs[name]
+
+
+def is_the_cpp_model_and_says_otherwise(described: Described) -> None:
+    is_the_cpp_model(described)
+    described.parameters["log_probs_streaming"] = "delta"
+
+
+def is_the_cpp_model_without_limits(described: Described) -> None:
+    is_the_cpp_model(described)
+    described.parameters["normalize_log_probs"] = "false"
+    del described.parameters["max_seq_len"]
 
 
 def is_not_decoupled(described: Described) -> None:
     described.decoupled = False
 
 
-def streams_cumulatively(described: Described) -> None:
-    described.parameters["log_probs_streaming"] = "cumulative"
+def streams_otherwise(described: Described) -> None:
+    described.parameters["log_probs_streaming"] = "backwards"
 
 
 def has_an_unknown_mode(described: Described) -> None:
@@ -125,9 +137,11 @@ def has_no_room(described: Described) -> None:
         (lacks_an_input, "lacks the input stop_words_list; serve one of the models"),
         (lacks_the_log_probs, "lacks the output output_log_probs; serve one of the models"),
         (has_another_dtype, "output_ids is INT64, not INT32"),
-        (is_the_cpp_model, r"C\+\+ model: .* not supported yet; serve one of the models"),
+        (is_the_cpp_model, "renormalises log probs over its top k; set normalize_log_probs to false"),
+        (is_the_cpp_model_and_says_otherwise, "log_probs_streaming is 'delta'; of this backend it must be cumulative"),
+        (is_the_cpp_model_without_limits, "no parameter max_seq_len"),
         (is_not_decoupled, "set model_transaction_policy"),
-        (streams_cumulatively, "streams log probs as 'cumulative'; only 'delta'"),
+        (streams_otherwise, "log_probs_streaming is 'backwards'; of this backend it must be delta or cumulative"),
         (has_an_unknown_mode, "'rounded'; it must be one of raw, processed"),
         (lacks_a_parameter, "no parameter vocab_size"),
         (lists_an_unknown_guide, "guided_decoding has 'telepathy'; it lists some of json, json_schema, .*, or is none"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,8 +17,13 @@ from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
 from adapter.journaling import prepared
 from adapter.serving import adapter_server, load_models
+from engine.types import Dialect
 from tests.support.assets import tokenizer_dir
+from tests.support.cpp_stand_in import running_cpp_stand_in
 from tests.support.triton import running_triton
+
+DIALECT = "TEST_DIALECT"
+"""The environment variable that says which dialect the scripted model speaks; ``cumulative`` is TensorRT-LLM's C++ model's."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,11 @@ async def scripted_server(
         "coalesce_ms": coalesce_ms,
     }
     config = Config(port=0, tokenizer=tokenizer, **{"journal": run_dir / "journal", **settings})
-    async with running_triton("scripted", run_dir, parameters) as triton:
+    cumulative = os.environ.get(DIALECT, Dialect.DELTA) == Dialect.CUMULATIVE
+    running = (
+        running_cpp_stand_in(run_dir, parameters) if cumulative else running_triton("scripted", run_dir, parameters)
+    )
+    async with running as triton:
         with prepared(config):
             async with (
                 adapter_server(load_models(config, print), triton.grpc_address, ids) as server,
