@@ -22,7 +22,7 @@ def top(url: str, interval: float, once: bool) -> None:
     from adapter.top_view import show, show_once
 
     if once:
-        show_once(Console(no_color=True, width=PLAIN_WIDTH), url, interval)
+        show_once(Console(force_terminal=False, width=PLAIN_WIDTH), url, interval)
         return
     with contextlib.suppress(KeyboardInterrupt):
         show(Console(), url, interval)
