@@ -1,13 +1,20 @@
-"""What cannot be read as HTTP: answered in JSON, and logged without a word of it, since there may be a key in it.
+"""Connections as this server has them: how much is sent ahead of a reader, and what is answered to what cannot be read as HTTP.
 
-aiohttp would answer in plain text that quotes the line it did not like, and log that line. Which protocol the client speaks is not
-known here; what it is given is what the clients of all of them look for a message in. Its limits are left as they are: 8190 bytes
-for the request line and for each header, 128 headers.
+**Sent ahead.** A client on this machine is sent segments of 64 kB, for which the kernel takes up to 4 MB of a reply that nobody
+reads: memory that no limit here counts, and a reader that has stalled unseen. ``UNSENT_BYTES`` bounds it; a reply's text is far
+below what a connection could carry.
+
+**Not HTTP.** It is answered in JSON, and logged without a word of it, since there may be a key in it. aiohttp would answer in plain
+text that quotes the line it did not like, and log that line. Which protocol the client speaks is not known here; what it is given
+is what the clients of all of them look for a message in. Its limits are left as they are: 8190 bytes for the request line and for
+each header, 128 headers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import socket
 
 import orjson
 from aiohttp import web
@@ -22,6 +29,10 @@ from adapter.logs import event
 from adapter.metrics import OTHER, Metrics
 
 logger = logging.getLogger("rollserve.http")
+
+
+UNSENT_BYTES = 64 * 1024
+"""That the kernel takes of a connection before it has sent them (tcp(7), TCP_NOTSENT_LOWAT), and one segment more."""
 
 
 class HeadersTooLarge(AdapterError):
@@ -55,6 +66,11 @@ class _Server(web.Server):
 
 class _Connection(RequestHandler):
     __slots__ = ()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
     def handle_error(
         self,
