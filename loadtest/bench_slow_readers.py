@@ -3,12 +3,11 @@
     python -m loadtest.bench_slow_readers [--readers N] [--rounds N]
 
 A real tritonserver with the scripted model, the server as a process. A slow reader asks for a stream of 160 kB, lets its kernel
-hold 4 kB, as over a network (loopback's long segments would move all of it into the server's kernel), and takes 512 bytes a second.
-The engine has sent all of it by then: that Triton has to be asked for each live request whether it was cancelled is not what is
-measured here, and with 500 of them takes a quarter of a core in bursts. The fast one asks for one streamed reply after the other, a
-token every 10 ms, a message a token. Rounds of both states alternate; a ratio is the median of those of the rounds. ``waiting`` are
-the bytes in the server's kernel that the slow readers have not taken, of the one that has the fewest: what it cannot hold waits in
-the server.
+hold 4 kB, and takes 512 bytes a second. The engine has sent all of it by then: that Triton has to be asked for each live request
+whether it was cancelled is not what is measured here, and with 500 of them takes a quarter of a core in bursts. The fast one asks
+for one streamed reply after the other, a token every 10 ms, a message a token. Rounds of both states alternate; a ratio is the
+median of those of the rounds. ``waiting`` are the bytes in the server's kernel that the slow readers have not taken, of the one
+that has the fewest: what it cannot hold waits in the server.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def ask(protocol: str, text: str, *, streams: bool) -> Ask:
 
 
 NETWORK_SEGMENT = 1400
-"""Bytes. Loopback's of 64 kB would let the server's kernel take some megabytes unsent, and the server itself would never wait."""
+"""Bytes. Loopback's of 64 kB are more than a small buffer holds, and what a slow reader takes would come in fits and starts."""
 PROTOCOLS = ("anthropic", "chat", "responses", "gemini")
 
 
@@ -87,8 +87,7 @@ class Wire:
 async def sent(url: str, sid: str, what: Ask, *, receive_buffer: int | None = None) -> AsyncIterator[Wire]:
     """A connection with a request of session ``sid`` under way; closed with the block.
 
-    ``receive_buffer`` bounds the bytes that the client's kernel takes unread, about; the server's kernel then takes what it would
-    of a network.
+    ``receive_buffer`` bounds the bytes that the client's kernel takes unread, about; segments are then those of a network.
     """
     address = urlsplit(url)
     with socket.socket() as plain:
