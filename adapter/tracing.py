@@ -39,6 +39,9 @@ logger = logging.getLogger("rollserve.tracing")
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """OpenTelemetry's own variables (specification, "OpenTelemetry Protocol Exporter"); the others are read by its SDK."""
 
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+SPOKEN = "http/protobuf"
+
 FLUSH_S = 3.0
 """For the last spans, when the server stops."""
 
@@ -221,14 +224,9 @@ def check_traces(config: Config) -> None:
 
 def _provider(config: Config, worker: int) -> TracerProvider | None:
     """None where nobody asks for traces. Raises: ConfigError."""
-    if config.otel_endpoint is None and not any(map(os.environ.get, ENDPOINTS)):
-        return None
     check_traces(config)
-    try:
-        exporter = _exporter(config.otel_endpoint)
-    except ImportError:
-        # The variables may be set for every program of a machine.
-        event(logger, logging.WARNING, "no_traces", reason="OTEL_* is set, but the extra `otel` is not installed")
+    exporter = _exporter(config.otel_endpoint) if config.otel_endpoint is not None else _exporter_of_variables()
+    if exporter is None:
         return None
     sdk: Any = import_module("opentelemetry.sdk.trace")
     export: Any = import_module("opentelemetry.sdk.trace.export")
@@ -237,6 +235,21 @@ def _provider(config: Config, worker: int) -> TracerProvider | None:
     provider: TracerProvider = sdk.TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(export.BatchSpanProcessor(exporter))
     return provider
+
+
+def _exporter_of_variables() -> Any:
+    """None where they ask for none; and, since they may be set for every program of a machine, where they cannot be followed."""
+    if not any(map(os.environ.get, ENDPOINTS)) or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
+        return None
+    spoken = next(filter(None, map(os.environ.get, PROTOCOLS)), SPOKEN)
+    if spoken != SPOKEN:
+        event(logger, logging.WARNING, "no_traces", reason=f"OTEL_* asks for {spoken}, only {SPOKEN} is spoken")
+        return None
+    try:
+        return _exporter(None)
+    except ImportError:
+        event(logger, logging.WARNING, "no_traces", reason="OTEL_* is set, but the extra `otel` is not installed")
+        return None
 
 
 def _exporter(endpoint: str | None) -> Any:

@@ -194,6 +194,25 @@ async def test_the_standard_variables_ask_for_it(monkeypatch, exported, name) ->
     assert exported.get_finished_spans()[0].resource.attributes["service.name"] == "mine"
 
 
+@pytest.mark.parametrize(
+    ("variables", "warned"),
+    [
+        ({"OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, True),
+    ],
+)
+async def test_variables_that_cannot_be_followed_are_warned_of(
+    monkeypatch, exported, caplog, variables, warned
+) -> None:
+    monkeypatch.setenv(ENDPOINTS[1], ENDPOINT)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    async with tracing(Config()) as tracer:
+        assert isinstance(tracer, NoTracer)
+    assert ("no_traces" in [record.getMessage() for record in caplog.records]) is warned
+
+
 async def test_without_the_extra_the_option_is_refused_and_the_variables_are_warned_of(monkeypatch, caplog) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(ConfigError, match="extra `otel`"):
