@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from adapter.session import Session
 from adapter.session_bodies import FinishRequest
-from adapter.trajectory import Export, Ledger, Sample
+from adapter.trajectory import Export, ExportFilters, Ledger, Sample
 
 Render = Callable[[Session, Export], bytes]
 """The answer to ``finish``."""
@@ -43,10 +43,19 @@ class Exporting:
         return session.trajectory.export(
             base_sample=base,
             reward=request.rewards,
-            filters=request.filters.at(self.weight_version()),
+            filters=self._filters(session, request),
             extra_metadata={**session.settings.metadata, **request.metadata, "sid": session.sid},
             max_sample_tokens=request.max_sample_tokens,
             decode=self.decode,
+        )
+
+    def _filters(self, session: Session, request: FinishRequest) -> ExportFilters:
+        """Those of the request; how old tokens may be is the session's own where it does not say."""
+        filters = request.filters.at(self.weight_version())
+        return (
+            filters
+            if filters.max_staleness is not None
+            else replace(filters, max_staleness=session.settings.max_weight_lag)
         )
 
 

@@ -17,7 +17,7 @@ from adapter.footprint import turn_bytes
 from adapter.recorder import Recorder, ReplyRecord
 from adapter.replies import ReplyBook
 from adapter.responses import ResponseStore
-from adapter.session_bodies import FinishRequest, SessionSettings
+from adapter.session_bodies import FinishRequest, OnWeightLag, SessionSettings
 from adapter.trajectory import SavedTurn, Trajectory
 
 MAX_NAME_LENGTH = 256
@@ -99,6 +99,18 @@ class Session:
         if self.trajectory.sampled_tokens >= limit:
             raise TooManyRequests(f"session {self.sid!r} has had its {limit} output tokens")
         return limit - self.trajectory.sampled_tokens
+
+    def check_weight_lag(self, version: int) -> None:
+        """``version`` is in force. Raises: Gone, if the session ends when its tokens are too old, and they are."""
+        limit = self.settings.max_weight_lag
+        if limit is None or self.settings.on_weight_lag is not OnWeightLag.END:
+            return
+        oldest = self.trajectory.oldest_version()
+        if oldest is not None and oldest < version - limit:
+            raise Gone(
+                f"session {self.sid!r} has tokens of weight version {oldest}, {version - oldest} behind version {version} that is "
+                f"in force; it allows {limit} (max_weight_lag): finish it, and go on in another"
+            )
 
     def record(self, saved: SavedTurn, reply: ReplyRecord | None) -> None:
         """A turn that is about to be committed. Raises: Unavailable."""

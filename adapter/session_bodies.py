@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from adapter.errors import BadRequest
@@ -12,11 +13,23 @@ from adapter.trajectory import REWARD_FIELDS, ExportFilters, RewardSpec
 from adapter.types import HistoryPolicy
 
 _OPEN_FIELDS = frozenset(
-    {"sid", "sampling", "policy", "max_context_tokens", "max_turns", "max_session_tokens", "metadata"}
-)
+    {
+        "sid", "sampling", "policy", "max_context_tokens", "max_turns", "max_session_tokens", "metadata",
+        "max_weight_lag", "on_weight_lag",
+    }
+)  # fmt: skip
 _FINISH_FIELDS = frozenset(
     {*REWARD_FIELDS, "filters", "metadata", "index", "group_index", "prompt", "label", "max_sample_tokens"}
 )
+
+
+class OnWeightLag(StrEnum):
+    """What becomes of a session whose oldest tokens are further behind the weights in force than it allows."""
+
+    DROP = "drop"
+    """It goes on; such tokens are not trained (reason ``stale``)."""
+    END = "end"
+    """It gets no further turn either: with what it has to build on, no sample of it would train whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +42,10 @@ class SessionSettings:
     max_context_tokens: int | None = None
     max_turns: int | None = None
     max_session_tokens: int | None = None
+    max_weight_lag: int | None = None
+    """Versions by which the weights that sampled a token may be older than those in force when it is exported; what
+    ``filters.max_staleness`` is where a finish does not say. None is no limit."""
+    on_weight_lag: OnWeightLag = OnWeightLag.DROP
     metadata: Mapping[str, Any] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
@@ -49,6 +66,8 @@ class SessionSettings:
             max_context_tokens=_integer(body, "max_context_tokens", low=2),
             max_turns=_integer(body, "max_turns", low=1),
             max_session_tokens=_integer(body, "max_session_tokens", low=1),
+            max_weight_lag=_integer(body, "max_weight_lag"),
+            on_weight_lag=_on_weight_lag(body),
             metadata=_object(body, "metadata"),
             source=body,
         )
@@ -123,6 +142,17 @@ def requested_sid(body: Mapping[str, Any]) -> str | None:
             "sid must be a non-empty string of letters, digits and -_.~, since it stands in URLs", field="sid"
         )
     return sid
+
+
+def _on_weight_lag(body: Mapping[str, Any]) -> OnWeightLag:
+    value = body.get("on_weight_lag")
+    if value is None:
+        return OnWeightLag.DROP
+    if value not in list(OnWeightLag):
+        raise BadRequest(f"on_weight_lag must be one of {', '.join(OnWeightLag)}", field="on_weight_lag")
+    if body.get("max_weight_lag") is None:
+        raise BadRequest("on_weight_lag needs max_weight_lag, which says how much is too much", field="on_weight_lag")
+    return OnWeightLag(value)
 
 
 def _policy(value: Any) -> HistoryPolicy | None:
