@@ -17,8 +17,10 @@ class Trail:
     wait_s: float
     error: EngineError | None = None
     failures: int = 0
-    avoided: set[str] = field(default_factory=set)
-    """Endpoints that are not tried again: those that gave nothing, and those that fell silent though they answer checks."""
+    silent: dict[str, int] = field(default_factory=dict)
+    """Endpoints that fell silent, though they answer checks, and the epoch of their breaker: in another one it is another server."""
+    barren: dict[str, int] = field(default_factory=dict)
+    """The same of endpoints at which a segment failed before there was any token."""
     was_held: bool = False
     _since: float | None = None
     """When the wait for an endpoint began."""
@@ -28,8 +30,8 @@ class Trail:
         """Whether it waits for an endpoint: it has tokens to lose, or has waited for a release already."""
         return self.progress.count > 0 or self.was_held
 
-    def failed(self, error: EngineError, address: str) -> None:
-        """A segment failed at ``address``. Raises: EngineError, if that is the generation's end."""
+    def failed(self, error: EngineError, address: str, epoch: int) -> None:
+        """A segment failed that began at ``address`` in ``epoch``. Raises: EngineError, if that is the generation's end."""
         count = self.progress.count
         if isinstance(error, EngineProtocolError) or (isinstance(error, EngineRejected) and not count):
             raise error
@@ -37,10 +39,16 @@ class Trail:
             raise EngineFailed(f"the rest of a reply that broke off was refused: {error}") from error
         self.error = error
         self.failures += 1
-        if not count or isinstance(error, EngineTimeout):
-            self.avoided.add(address)
+        if isinstance(error, EngineTimeout):
+            self.silent[address] = epoch
+        if not count:
+            self.barren[address] = epoch
         if self.failures > self.max_failures:
             raise error
+
+    def avoids(self, address: str, epoch: int) -> bool:
+        """Whether the next segment is not to go there."""
+        return self.silent.get(address) == epoch or (not self.progress.count and self.barren.get(address) == epoch)
 
     def check_continuable(self) -> None:
         """Raises: EngineFailed, if what it has cannot be gone on from exactly."""

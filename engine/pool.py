@@ -140,7 +140,7 @@ class Pool:
                         yield chunk
             except EngineError as error:
                 endpoint.failed(error, epoch)
-                trail.failed(error, endpoint.address)
+                trail.failed(error, endpoint.address, epoch)
             finally:
                 self._leave(live, endpoint)
 
@@ -204,21 +204,26 @@ class Pool:
                 self._running.add(live)
                 trail.placed()
                 return endpoint
-            elif left := trail.patience_left(self._clock.now()):
+            elif self._worth_waiting(trail) and (left := trail.patience_left(self._clock.now())):
                 await self._changed.wait(self._clock, left)
             else:
                 raise self._given_up(trail)
 
     def _candidates(self, trail: Trail) -> list[Endpoint]:
         """Where the next segment may go. To an endpoint that is suspect only goes who would not wait for another."""
-        usable = [endpoint for endpoint in self._replicas.usable if endpoint.address not in trail.avoided]
+        usable = [each for each in self._replicas.usable if not trail.avoids(each.address, each.breaker.epoch)]
         sure = [endpoint for endpoint in usable if not endpoint.suspect]
         return sure if sure or trail.patient else usable
+
+    def _worth_waiting(self, trail: Trail) -> bool:
+        """Whether there is an endpoint at all that could still take the generation."""
+        wanted = [each for each in self._replicas if not each.draining]
+        return not wanted or any(not trail.avoids(each.address, each.breaker.epoch) for each in wanted)
 
     def _given_up(self, trail: Trail) -> EngineError:
         if trail.error is None:
             return self._replicas.none_usable()
-        if not trail.patient:
+        if not trail.patient or not self._worth_waiting(trail):
             return trail.error
         return EngineUnavailable(f"{trail.error}; no engine could go on within {trail.wait_s:g} s")
 

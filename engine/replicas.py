@@ -15,7 +15,7 @@ from engine.errors import EngineError, EngineUnavailable, ProbeFailed
 from engine.types import EngineInfo
 from engine.weights import Weights, not_brought_up, outdated, update_failed
 
-REMEMBERED_SESSIONS = 100_000
+REMEMBERED_SESSIONS = 20_000
 """Sessions whose endpoint is remembered; the least recently served are forgotten, and are placed as new ones when they return."""
 
 

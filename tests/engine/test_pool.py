@@ -166,11 +166,24 @@ async def test_a_silent_generation_is_not_tried_again_on_the_endpoint_that_kept_
     fleet = Fleet(1)
     fleet[0].plans = [Plan(3, EngineTimeout("no further token within 120 s"))]
     async with fleet.pool(failover_wait_s=10) as pool:
-        reading = Reading(pool, request())
-        await fleet.clock.advance(11)
-        with pytest.raises(EngineUnavailable, match="no further token"):
-            await reading.task
+        with pytest.raises(EngineTimeout, match="no further token"):
+            await Reading(pool, request()).task
         assert len(fleet[0].requests) == 1
+
+
+async def test_a_silent_generation_goes_on_elsewhere_once_there_is_an_elsewhere() -> None:
+    fleet = Fleet(2)
+    home, other = fleet.home(), fleet.others()[0]
+    home.plans = [Plan(3, EngineTimeout("no further token within 120 s"))]
+    async with fleet.pool(failover_wait_s=60) as pool:
+        other.kill()
+        await fleet.clock.advance(10)
+        reading = Reading(pool, request())
+        await fleet.clock.advance(10)
+        assert (len(reading.ids), reading.task.done(), len(home.requests)) == (3, False, 1)
+        other.revive()
+        await fleet.clock.advance(10)
+        assert ids_of(await reading.task) == WHOLE
 
 
 async def test_a_generation_that_kills_every_engine_is_given_up() -> None:
@@ -313,3 +326,17 @@ async def test_another_endpoints_smaller_context_is_the_pools() -> None:
     fleet[1].info = replace(fleet[1].info, max_seq_len=100)
     async with fleet.pool() as pool:
         assert pool.info.max_seq_len == 100
+
+
+async def test_an_endpoint_that_gave_nothing_once_may_go_on_with_a_generation() -> None:
+    fleet = Fleet(2)
+    home, other = fleet.home(), fleet.others()[0]
+    home.plans = [Plan(0, EngineUnavailable("not ready"))]
+    async with fleet.pool() as pool:
+        other.plans = [Plan(wait_at=4)]
+        reading = Reading(pool, request())
+        await reading.until(lambda: len(reading.ids) == 4)
+        await fleet.clock.advance(1)
+        other.kill()
+        assert ids_of(await reading.task) == WHOLE
+        assert len(home.requests) == 2
