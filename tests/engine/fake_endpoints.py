@@ -91,6 +91,10 @@ class FakeEndpoint:
     plans: list[Plan] = field(default_factory=list)
     down: EngineError | None = None
     mute: EngineError | None = None
+    refusal: EngineError | None = None
+    """Of new weights."""
+    update_gate: asyncio.Event | None = None
+    """What an update waits for."""
     unfit: EngineError | None = None
     """What the probe raises."""
     requests: list[GenerateRequest] = field(default_factory=list)
@@ -167,8 +171,12 @@ class FakeClient:
             raise server.mute
         server.controls.append({"op": operation, **arguments})
         if operation == "update_weights":
+            if server.update_gate is not None:
+                await server.update_gate.wait()
+            if server.refusal is not None:
+                raise server.refusal
             server.info = replace(server.info, weight_version=arguments["version"])
-        return {"op": operation, "weight_version": server.info.weight_version}
+        return {"op": operation, "weight_version": server.info.weight_version, "live": len(server.running)}
 
     async def stop(self, request_id: str) -> None:
         self._server.check()
