@@ -18,7 +18,7 @@ class Trail:
     error: EngineError | None = None
     failures: int = 0
     silent: dict[str, int] = field(default_factory=dict)
-    """Endpoints that fell silent, though they answer checks, and the epoch of their breaker: in another one it is another server."""
+    """Endpoints that fell silent though they answer checks, and the epoch of their breaker: in another it is another server."""
     barren: dict[str, int] = field(default_factory=dict)
     """The same of endpoints at which a segment failed before there was any token."""
     was_held: bool = False

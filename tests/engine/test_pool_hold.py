@@ -195,7 +195,7 @@ async def test_a_server_that_dies_while_it_is_held_costs_nothing() -> None:
         fleet.home().kill()
         answers = await pool.control("stats")
         assert isinstance(answers[fleet.home().address], EngineError)
-        assert answers[fleet.others()[0].address] == {"op": "stats", "weight_version": 1}
+        assert not isinstance(answers[fleet.others()[0].address], EngineError)
         pool.release()
         assert ids_of(await reading.task) == WHOLE
 
