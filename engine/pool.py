@@ -158,6 +158,7 @@ class Pool:
         """Admit again; what was cut goes on."""
         self._held = False
         self._changed.beat()
+        self._left.beat()  # a hold that still waits is over
 
     async def control(self, operation: str, **arguments: Any) -> dict[str, dict[str, Any] | EngineError]:
         """One control operation on every endpoint: by address, its answer or its failure."""
