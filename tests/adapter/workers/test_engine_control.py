@@ -1,0 +1,170 @@
+"""Pauses and new weights over two workers, here in one process, each with a pool of its own over the same engines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from adapter.config import Config
+from adapter.holding import PeerAnswer
+from adapter.http.server import Address
+from adapter.ownership import Ownership
+from adapter.serving import WorkerPlace
+from adapter.workers.forwarding import FORWARDED, Forwarding
+from adapter.workers.peers import OtherWorkers
+from engine.pool import Pool, PoolOptions
+from tests.adapter.http.conftest import encode, qwen
+from tests.engine.fake_endpoints import FakeEndpoint, Fleet, Plan
+from tests.support.ports import free_ports
+from tests.support.server import TestServer, serving
+from tests.support.sse import data_objects, read_until
+from tests.support.wait import until
+
+__all__ = ["encode", "qwen"]
+
+SECRET = "known to workers only"
+ADMIN = {"Authorization": "Bearer an-admin-key-of-tests"}
+SIDS = [Ownership(slot, 2).new_name() for slot in (0, 1)]
+"""One session for each worker."""
+NEW = {"version": 2, "path": "/w/2", "mode": "cut"}
+
+
+@dataclass
+class Workers:
+    """Two places for workers in front of one fleet."""
+
+    qwen: Any
+    fleet: Fleet
+    ports: list[int]
+
+    @property
+    def urls(self) -> list[str]:
+        return [f"http://127.0.0.1:{port}" for port in self.ports]
+
+    @asynccontextmanager
+    async def worker(self, slot: int) -> AsyncIterator[TestServer]:
+        forwarding = Forwarding(Ownership(slot, 2), self.urls, SECRET)
+        peers = OtherWorkers(slot, self.urls, SECRET, "an-admin-key-of-tests")
+        address = Address("127.0.0.1", self.ports[slot])
+        place = WorkerPlace(forwarding.ownership, self.urls[slot], (address,), forwarding.extend, peers)
+        config = Config(served_model_name="m", admin_key="an-admin-key-of-tests")
+        options = PoolOptions(check_interval_s=0.01, cut_grace_s=5)
+        async with (
+            Pool(list(self.fleet.servers), self.fleet.open, options) as pool,
+            serving(pool, self.qwen, config, place=place) as server,
+        ):
+            yield server
+
+
+@pytest.fixture
+def workers(qwen) -> Workers:
+    return Workers(qwen, Fleet(1), free_ports(2))
+
+
+async def post(server: TestServer, route: str, **fields: Any) -> tuple[int, dict[str, Any]]:
+    async with server.http.post(route, json=fields, headers=ADMIN) as response:
+        return response.status, await response.json()
+
+
+async def engine_of(server: TestServer) -> dict[str, Any]:
+    async with server.http.get("/v1/engine", headers=ADMIN) as response:
+        answer: dict[str, Any] = await response.json()
+        return answer
+
+
+async def versions(server: TestServer, sid: str) -> Any:
+    async with server.http.get(f"/v1/sessions/{sid}/samples", headers=ADMIN) as response:
+        (sample,) = (await response.json())["samples"]
+    return sample["metadata"]["turns"][0]["versions"]
+
+
+def updates(endpoint: FakeEndpoint) -> int:
+    return [control["op"] for control in endpoint.controls].count("update_weights")
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+async def test_whoever_is_asked_all_workers_hold_and_the_engine_swaps_once(workers: Workers, asked: int) -> None:
+    endpoint = workers.fleet[0]
+    endpoint.plans = [Plan(wait_at=3), Plan(wait_at=3)]
+    async with workers.worker(0) as first, workers.worker(1) as second:
+        servers = (first, second)
+        streams = []
+        for sid in SIDS:
+            await post(first, "/v1/sessions", sid=sid)
+            body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "stream": True}
+            streams.append(await first.http.post(f"/s/{sid}/v1/chat/completions", json=body, headers=ADMIN))
+            await read_until(streams[-1], "data: ")
+        await until(lambda: len(endpoint.running) == 2)
+        told = await engine_of(servers[asked])
+        assert (told["workers"], told["models"][0]["endpoints"][0]["live"]) == (2, 2)
+        status, answer = await post(servers[asked], "/v1/engine/weights", **NEW)
+        assert (status, answer["endpoints"][0]["error"], updates(endpoint)) == (200, None, 1)
+        for stream in streams:
+            assert data_objects(b"data: {}\n\n" + (await stream.content.read()).lstrip())[-1] == "[DONE]"
+        for sid in SIDS:
+            assert await versions(first, sid) == [[0, 3, 1], [3, 8, 2]]
+        for server in servers:
+            engine = server.state.services.models.default.engine
+            assert isinstance(engine, Pool)
+            assert (engine.held, engine.weights and engine.weights.version) == (False, 2)
+        assert await post(servers[1 - asked], "/v1/engine/weights", **NEW) == (status, answer)
+
+
+async def test_a_worker_that_starts_joins_the_pause_and_knows_the_weights(workers: Workers) -> None:
+    async with workers.worker(0) as first:
+        assert (await post(first, "/v1/engine/weights", **NEW))[0] == 200
+        assert (await post(first, "/v1/engine/pause", mode="cut"))[0] == 200
+        async with workers.worker(1) as second:
+            told = await engine_of(second)
+            assert (told["paused"], told["paused_workers"], told["models"][0]["path"]) == (True, 2, "/w/2")
+            assert (await post(second, "/v1/engine/resume"))[0] == 200
+            assert (await engine_of(first))["paused_workers"] == 0
+
+
+async def test_the_others_go_on_when_the_coordinator_dies(workers: Workers) -> None:
+    """What it told them last was a short hold, which nobody renews."""
+    async with workers.worker(1) as second:
+        coordinator = OtherWorkers(0, workers.urls, SECRET, "an-admin-key-of-tests")
+        hold = {"epoch": "one", "deadline_s": 0, "lease_s": 0.05}
+        assert await coordinator.tell("hold", hold, 5) == [PeerAnswer(1, 200, {})]
+        engine = second.state.services.models.default.engine
+        assert isinstance(engine, Pool)
+        await until(lambda: not engine.held)
+        status, answer = await post(second, "/v1/engine/weights", **NEW)
+        assert (status, answer["error"]["message"]) == (503, "worker 0 is being replaced")
+
+
+async def test_a_hold_that_one_refuses_is_nobodys(workers: Workers) -> None:
+    async with workers.worker(0) as first, workers.worker(1) as second:
+        other = OtherWorkers(0, workers.urls, SECRET, "an-admin-key-of-tests")
+        await other.tell("hold", {"epoch": "an older one", "deadline_s": 0, "lease_s": 60}, 5)
+        status, answer = await post(first, "/v1/engine/pause", mode="cut")
+        assert (status, answer["error"]["message"]) == (409, "worker 1 is on hold for another pause")
+        assert (await engine_of(first))["paused_workers"] == 1
+        await other.tell("release", {"epoch": "an older one"}, 5)
+        assert (await engine_of(second))["paused_workers"] == 0
+
+
+async def test_a_worker_that_does_not_answer_is_not_waited_for(workers: Workers) -> None:
+    async with workers.worker(0) as first:
+        assert (await post(first, "/v1/engine/pause", mode="cut"))[0] == 200
+        assert (await post(first, "/v1/engine/weights", **NEW))[0] == 200
+        told = await engine_of(first)
+        assert (told["workers"], told["paused_workers"]) == (2, 1)
+        assert (await post(first, "/v1/engine/resume"))[0] == 200
+
+
+async def test_what_workers_tell_one_another_takes_their_secret(workers: Workers) -> None:
+    async with workers.worker(0) as first:
+        for headers in (ADMIN, {**ADMIN, FORWARDED: "a guess"}):
+            async with first.http.post("/v1/engine/workers/state", json={}, headers=headers) as response:
+                assert response.status == 404
+        async with first.http.post("/v1/engine/workers/state", json={}, headers={FORWARDED: SECRET}) as response:
+            assert response.status == 401
+        headers = {**ADMIN, FORWARDED: SECRET}
+        async with first.http.post("/v1/engine/workers/dance", json={}, headers=headers) as response:
+            assert response.status == 404
