@@ -7,6 +7,7 @@ top           a running server, live
 sessions      what a running server holds
 explain       how each turn of a session was recognised, and what its prompt is made of
 export        finish a session and write its samples
+engine        pause a running server's engine, give it new weights, look at it
 journal       look at the journal of a server, check it, repair it
 verify        check the log probs of a session or of exported samples
 check-engine  whether a Triton is fit to be served from
@@ -28,6 +29,7 @@ from rich.console import Console
 
 from adapter.acting import acting, run
 from adapter.config import Config
+from adapter.engine_commands import engine
 from adapter.journal_commands import journal
 from adapter.options import config_options, endpoint_options
 from adapter.remote import DEFAULT_URL, call, is_loopback
@@ -55,6 +57,7 @@ def cli() -> None:
 
 cli.add_command(journal)
 cli.add_command(top)
+cli.add_command(engine)
 
 
 @cli.command()

@@ -89,6 +89,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "adapter.cli",
         "adapter.acting",
+        "adapter.engine_commands",
+        "adapter.weights_commands",
         "adapter.options",
         "adapter.journal_commands",
         "adapter.remote",

@@ -148,7 +148,19 @@ def test_settings_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
 def test_every_command_has_help() -> None:
     commands = re.findall(r"^  ([a-z-]+) {2,}", run("--help").stdout.partition("Commands:")[2], re.MULTILINE)
     assert set(commands) == {
-        *("up", "serve", "demo", "sessions", "explain", "export", "verify", "journal", "check-engine", "doctor"),
+        *(
+            "up",
+            "serve",
+            "demo",
+            "sessions",
+            "explain",
+            "export",
+            "verify",
+            "journal",
+            "engine",
+            "check-engine",
+            "doctor",
+        ),
     }
     for command in commands:
         result = run(command, "--help")
