@@ -159,6 +159,7 @@ def test_every_command_has_help() -> None:
             "journal",
             "engine",
             "check-engine",
+            "top",
             "doctor",
         ),
     }

@@ -222,12 +222,43 @@ async def test_messages_above_grpcs_default_size_arrive_whole() -> None:
 
 async def test_session_and_turn_travel_as_request_parameters() -> None:
     async def script(message: Any, context: Any) -> AsyncIterator[Any]:
-        parameters = message.parameters
-        yield answer(message, [len(parameters["session"].string_param), parameters["turn"].int64_param], final=True)
+        sid, turn, continued = (message.parameters[name] for name in ("session", "turn", "continued"))
+        yield answer(message, [len(sid.string_param), turn.int64_param, continued.int64_param], final=True)
 
     async with fake_triton(script) as address, TritonClient(address, INFO) as client:
-        (chunk,) = await collect(client, request("sid", turn=3))
-    assert chunk.ids.tolist() == [3, 3]
+        (chunk,) = await collect(client, request("sid", turn=3, continued=2))
+    assert chunk.ids.tolist() == [3, 3, 2]
+
+
+async def test_an_aborted_generation_ends_at_once_and_its_slot_is_freed(client: TritonClient, server: Server) -> None:
+    wanted = request("stall")
+    async with aclosing(client.generate(wanted)) as chunks:
+        assert [len((await anext(chunks)).ids), len((await anext(chunks)).ids)] == [1, 1]
+        rest = asyncio.ensure_future(anext(chunks))
+        await asyncio.sleep(0)
+        client.abort(wanted.request_id)
+        with pytest.raises(EngineFailed, match="closed on our side"):
+            await rest
+    await until(lambda: (wanted.request_id, "cancelled") in server.events)
+    client.abort(wanted.request_id)
+
+
+async def test_a_generation_that_is_aborted_before_it_was_sent_is_not_sent() -> None:
+    asked: list[str] = []
+
+    async def script(message: Any, context: Any) -> AsyncIterator[Any]:
+        asked.append(message.id)
+        yield answer(message, [1], final=True)
+
+    async with fake_triton(script) as address, TritonClient(address, INFO) as client:
+        wanted = request()
+        begun = asyncio.ensure_future(collect(client, wanted))
+        await asyncio.sleep(0)
+        client.abort(wanted.request_id)
+        with pytest.raises(EngineUnavailable, match="aborted before it was sent"):
+            await begun
+        await collect(client, other := request())
+    assert asked == [other.request_id]
 
 
 async def test_a_response_after_the_final_one_is_a_protocol_error() -> None:
