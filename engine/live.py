@@ -10,7 +10,7 @@ from contextlib import aclosing
 from engine.clock import Clock, Pulse
 from engine.continuation import Continuation
 from engine.endpoint import Client, Endpoint
-from engine.errors import EngineError, EngineFailed
+from engine.errors import EngineError, EngineFailed, EngineProtocolError
 from engine.types import FinishReason, GenerateRequest, TokenChunk
 
 
@@ -43,8 +43,8 @@ class LiveGeneration:
                     if cancelled:
                         raise EngineFailed("the engine cancelled the generation")
             raise EngineFailed("the engine ended the generation without its last chunk")
-        except EngineError:
-            if not self._aborted:
+        except EngineError as error:
+            if not self._aborted or isinstance(error, EngineProtocolError):
                 raise
         finally:
             self._running = None
