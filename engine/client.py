@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,7 +27,9 @@ from engine.cumulative import STOP_OUTPUTS
 from engine.errors import EngineError, EngineFailed, EngineProtocolError, EngineRejected, EngineUnavailable
 from engine.failures import from_rpc
 from engine.reading import inputs_and_outputs, reader_of
+from engine.reloading import Reloading
 from engine.types import Dialect, EngineInfo, GenerateRequest, TokenChunk
+from engine.weights import Weights
 
 _END_OF_STREAM_TIMEOUT_S = 5.0
 """For the server to close a stream after its final response; a reply that is whole is not lost by it."""
@@ -123,7 +125,7 @@ class TritonClient:
         Raises: EngineError.
         """
         if self._info.dialect is Dialect.CUMULATIVE:
-            return await self._control_by_triton(operation)
+            return await self._control_by_triton(operation, arguments)
         request_id = f"control-{secrets.token_hex(8)}"
         inputs = encode_control({"op": operation, **arguments})
         message = infer_request(self._info.model, request_id, inputs, CONTROL_OUTPUTS)
@@ -136,11 +138,22 @@ class TritonClient:
                 raise EngineFailed("the model did not answer the control request")
             return decode_control_reply(outputs_of(response))
 
-    async def _control_by_triton(self, operation: str) -> dict[str, Any]:
-        """What can be said of a model without control requests. Raises: EngineError."""
-        if operation != "stats":
+    async def _control_by_triton(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """What can be said of a model without control requests, and done to it by loading it again. Raises: EngineError."""
+        if operation not in ("stats", "update_weights"):
             raise EngineRejected(f"{operation}: the model {self._info.model} takes no control requests")
         await self.connect()
+        reloading = Reloading(self._stub, self.address, self._info.model, self._options.of_control(operation))
+        if operation == "update_weights":
+            await reloading.update(Weights(**arguments))
+        else:
+            await self._check_loaded()
+        # Its responses do not say which weights sampled them: what the configuration says is what they are recorded with.
+        weights = await reloading.weights()
+        self._info = replace(self._info, weight_version=weights.version)
+        return {"op": operation, "weight_version": weights.version, "path": weights.path}
+
+    async def _check_loaded(self) -> None:
         question = messages.ModelReadyRequest(name=self._info.model)
         try:
             answer = await self._stub.ModelReady(question, timeout=self._options.control_timeout_s)
@@ -148,7 +161,6 @@ class TritonClient:
             raise from_rpc(error, self.address, sampled=False) from error
         if not answer.ready:
             raise EngineUnavailable(f"Triton at {self.address} says that the model {self._info.model} is not ready")
-        return {"op": operation, "weight_version": self._info.weight_version}
 
     async def stop(self, request_id: str) -> None:
         """End a generation in good order: its iterator gives what was sampled, and then an end that says ``cancelled``.

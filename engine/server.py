@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 from tritonclient.grpc import service_pb2_grpc
@@ -46,6 +47,8 @@ class TritonOptions:
     http_port: int = 0
     metrics_port: int = 0
     env: Mapping[str, str] = field(default_factory=dict)
+    explicit: tuple[str, ...] = ()
+    """Models to load; these and others can then be loaded and unloaded on demand. Without any, all are loaded, for good."""
     ready_timeout_s: float = 300.0
     stop_timeout_s: float = 15.0
     """From the request to stop to SIGKILL."""
@@ -69,8 +72,10 @@ class PortTaken(LaunchFailed):
 class ServerProcess:
     """A server that is ready, or was. Made by ``start_server``."""
 
-    def __init__(self, process: asyncio.subprocess.Process, pid: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, pid: int, on_demand: bool = False) -> None:
+        """``on_demand``: models are unloaded and loaded again, so that the end of a model's process is no fault."""
         self._guard = process
+        self._on_demand = on_demand
         self.pid = pid
         """The tritonserver's process id, which is also its process group's."""
 
@@ -82,13 +87,14 @@ class ServerProcess:
 
     async def broken(self) -> None:
         """Until the server or the process of one of its models ends by itself."""
-        stub = asyncio.create_task(any_ended(stub_processes(self.pid)))
-        server = asyncio.create_task(self._guard.wait())
+        watched: set[asyncio.Task[Any]] = {asyncio.create_task(self._guard.wait())}
+        if not self._on_demand:
+            watched.add(asyncio.create_task(any_ended(stub_processes(self.pid))))
         try:
-            await asyncio.wait({stub, server}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stub.cancel()
-            server.cancel()
+            for task in watched:
+                task.cancel()
 
     async def kill(self) -> None:
         """End the server at once, so that every connection to it breaks. Returns when nothing of it is left."""
@@ -114,7 +120,7 @@ async def start_server(installation: TritonInstallation, options: TritonOptions,
             env=installation.environment({**os.environ, **options.env}),
             start_new_session=True,  # a Ctrl-C in the terminal is for us; we then end the server in order
         )
-    server = ServerProcess(guard, pid=0)
+    server = ServerProcess(guard, pid=0, on_demand=bool(options.explicit))
     try:
         assert guard.stdout is not None
         server.pid = int(await guard.stdout.readline() or 0)
@@ -201,4 +207,6 @@ def _command(installation: TritonInstallation, options: TritonOptions, ports: Po
         f"--http-port={ports.http}",
         f"--metrics-port={ports.metrics}",
     ]
+    if options.explicit:
+        command += ["--model-control-mode=explicit", *(f"--load-model={model}" for model in options.explicit)]
     return [*command, f"--backend-directory={backends}"] if backends is not None else command

@@ -213,6 +213,15 @@ async def test_a_stop_ends_it_at_a_token(client: TritonClient) -> None:
 
 async def test_it_is_asked_by_triton_whether_it_is_ready_and_takes_no_other_control(client: TritonClient) -> None:
     await client.check_ready()
-    assert await client.control("stats") == {"op": "stats", "weight_version": 0}
-    with pytest.raises(EngineRejected, match=r"update_weights: .* takes no control requests"):
-        await client.control("update_weights", version=3)
+    assert await client.control("stats") == {"op": "stats", "weight_version": 0, "path": "none"}
+    with pytest.raises(EngineRejected, match=r"flush: .* takes no control requests"):
+        await client.control("flush")
+
+
+async def test_weights_need_a_triton_that_loads_on_demand(client: TritonClient) -> None:
+    with pytest.raises(
+        EngineRejected, match=r"start it with --model-control-mode=explicit and --load-model=tensorrt_llm"
+    ):
+        await client.control("update_weights", version=3, path="/engines/3")
+    await client.check_ready()
+    assert client.info.weight_version == 0
