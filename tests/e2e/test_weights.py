@@ -23,7 +23,10 @@ from adapter.config import Config
 from adapter.journaling import prepared
 from adapter.serving import adapter_server, load_models
 from engine.verify import verify_samples
-from tests.support.sse import events_of
+from tests.e2e.test_workers import SIDS, opened
+from tests.e2e.test_workers import running as running_workers
+from tests.support.assets import tokenizer_dir
+from tests.support.sse import events_of, read_until
 from tests.support.triton import running_triton
 from tests.support.wait import until
 
@@ -214,3 +217,42 @@ def joined(entries: Sequence[dict[str, Any]]) -> tuple[list[int], list[float], l
         log_probs += entry["log_probs"][:taken]
         versions += [version for first, end, version in entry["versions"] for _ in range(first, end)][:taken]
     return ids, log_probs, versions
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+async def test_two_workers_and_their_streams_go_over_one_update(tmp_path: Path) -> None:
+    """Real processes. The replies say whose they are: under version 1 the script has another one."""
+    before, after = " old" * 40, " new" * 40
+    script = {
+        "timing": {"time_per_output_token_ms": 20},
+        "rules": [{"weight_version": 1, "text": after}],
+        "default": {"text": before},
+    }
+    (tmp_path / "script.json").write_text(json.dumps(script))
+    parameters = {"script": str(tmp_path / "script.json"), "tokenizer_dir": str(tokenizer_dir("qwen2_5"))}
+    async with (
+        running_triton("scripted", tmp_path, parameters) as triton,
+        running_workers(triton.grpc_address, tmp_path / "journal") as server,
+    ):
+        await opened(server)
+        streams = []
+        for sid in SIDS:
+            body = {"messages": [user("go")], "max_tokens": 40, "stream": True}
+            streams.append(await server.http.post(f"/s/{sid}/v1/chat/completions", json=body))
+            await read_until(streams[-1], " old")
+        weights = {"version": 1, "mode": "cut"}
+        async with server.http.post("/v1/engine/weights", json=weights) as response:
+            assert response.status == 200, await response.text()
+        for stream in streams:
+            rest = await stream.content.read()
+            assert rest.endswith(b"data: [DONE]\n\n")
+            assert b" new" in rest
+        for sid in SIDS:
+            async with server.http.post(f"/v1/sessions/{sid}/finish", json={}) as response:
+                [sample] = (await response.json())["samples"]
+            (_, cut, old), (_, end, new) = sample["metadata"]["turns"][0]["versions"]
+            assert (old, new, end) == (0, 1, 40)
+            assert sample["response"] == " old" * cut + " new" * (40 - cut)
