@@ -47,6 +47,7 @@ class Config:
     failover_wait_s: float = setting(
         60.0, "How long a reply that broke off with its engine waits for an engine to go on with it."
     )
+    weights_timeout_s: float = setting(600.0, "How long an engine may take to read new weights and put them in place.")
     engine_model: str = setting(
         "transformers", "Embedded model: `transformers` (real) or `scripted` (replies from a script)."
     )
@@ -210,6 +211,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "finish_grace_s": (0, 3600),
     "connect_timeout_s": (0.01, 3600),
     "failover_wait_s": (0, 86400),
+    "weights_timeout_s": (0.01, 86400),
     "first_token_timeout_s": (0.01, 86400),
     "inactivity_timeout_s": (0.01, 86400),
     "first_event_wait_s": (0, 60),

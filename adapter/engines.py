@@ -41,6 +41,7 @@ def client_options(config: Config) -> ClientOptions:
         connect_timeout_s=config.connect_timeout_s,
         first_token_timeout_s=config.first_token_timeout_s,
         inactivity_timeout_s=config.inactivity_timeout_s,
+        update_timeout_s=config.weights_timeout_s,
     )
 
 

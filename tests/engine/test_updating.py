@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from engine.client import ClientOptions
 from engine.errors import EngineFailed, EngineUnavailable
 from engine.pool import Pool
 from engine.updating import IDLE_WAIT_S, UpdateReport, swap_weights
@@ -160,3 +161,8 @@ async def test_an_endpoint_that_is_gone_is_an_error_of_its_own() -> None:
             assert str(error) == "there is no endpoint nowhere:1 any more"
         else:
             raise AssertionError("it answered")
+
+
+def test_new_weights_have_a_deadline_of_their_own() -> None:
+    options = ClientOptions(control_timeout_s=1, update_timeout_s=900)
+    assert [options.of_control(operation) for operation in ("stats", "flush", "update_weights")] == [1, 1, 900]
