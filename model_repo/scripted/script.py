@@ -37,6 +37,8 @@ Kinds of faults:
     stall                      no further token for "seconds", or until it is cancelled; the slot stays taken
     crash                      the model's process ends at once
 
+With "lasting": true, who goes on with such a reply meets the fault at once, so that nobody can have the rest of it.
+
 Timing; each can also be given as the model's parameter of that name, which then counts. By default everything is
 instant.
 
@@ -84,6 +86,7 @@ class Fault:
     after: int
     seconds: float | None
     message: str
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,7 @@ def _fault(fields: Fields, count: int) -> Fault:
         after=fields.integer("after", 0, minimum=0, maximum=0 if early else count),
         seconds=fields.number("seconds", None, minimum=0) if kind is FaultKind.STALL else None,
         message=fields.text("message") or f"scripted fault: {kind}",
+        lasting=fields.flag("lasting"),
     )
     fields.finish()
     return fault

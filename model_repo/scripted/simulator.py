@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ from .script import Fault, FaultKind, Reply, Timing
 
 class Stream:
     """One generation under way. ``ids`` is the whole scripted reply, its end id included; one that is continued begins where the
-    request before it ended, and the faults up to there have happened."""
+    request before it ended, and the faults up to there have happened, but for lasting ones."""
 
     def __init__(self, generation: Generation, reply: Reply) -> None:
         end_ids = generation.request.end_ids
@@ -36,7 +37,9 @@ class Stream:
         self.ids = reply.ids + (end_ids[:1] if reply.end else ())
         self.start = generation.request.continued
         fault = reply.fault
-        self.fault: Fault | None = None if fault is not None and self.start and fault.after <= self.start else fault
+        if fault is not None and self.start and fault.after <= self.start:
+            fault = replace(fault, after=self.start) if fault.lasting else None
+        self.fault: Fault | None = fault
         self.cached_tokens = 0
         self.has_slot = False
         self.flush_due: float | None = None

@@ -67,9 +67,9 @@ def delegated(story: Story, cli: Cli, place: Place) -> None:
 
 
 def cut_call(story: Story, cli: Cli, place: Place) -> None:
-    """The engine breaks once, in the middle of a call's arguments."""
+    """The engine breaks once, in the middle of a call's arguments, for good."""
     write = cli.tools.write(place.work / "notes.txt", LONG_CONTENT)
-    story.then("start", "torn", "I write it.", write, times=1, fault={"kind": "cut", "after": 150})
+    story.then("start", "torn", "I write it.", write, times=1, fault={"kind": "cut", "after": 150, "lasting": True})
     for step in ("start", "torn"):  # some CLIs send what came before the cut, some ask again
         story.then(step, "wrote", "I write it.", write)
     story.then("wrote", "ran", "Now a command.", cli.tools.run(COMMAND))
@@ -77,10 +77,12 @@ def cut_call(story: Story, cli: Cli, place: Place) -> None:
 
 
 def cut_text(story: Story, cli: Cli, place: Place) -> None:
-    """The engine breaks once, in the middle of a text."""
+    """The engine breaks once, in the middle of a text, for good."""
     write = cli.tools.write(place.work / "notes.txt", CONTENT)
     story.then("start", "wrote", "I write it.", write)
-    story.then("wrote", "ran", PROSE, cli.tools.run(COMMAND), times=1, fault={"kind": "cut", "after": 50})
+    story.then(
+        "wrote", "ran", PROSE, cli.tools.run(COMMAND), times=1, fault={"kind": "cut", "after": 50, "lasting": True}
+    )
     story.then("wrote", "ran", PROSE, cli.tools.run(COMMAND))
     story.then("ran", "end", ANSWER)
 

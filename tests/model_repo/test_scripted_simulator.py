@@ -395,3 +395,10 @@ def test_the_fault_that_broke_a_reply_off_does_not_break_off_its_rest() -> None:
     sender = rest_of_a_reply(model, 10, 11)
     assert (sender.error, output(sender)) == (None, [12])
     assert rest_of_a_reply(model, 10).error is not None
+
+
+def test_nobody_has_the_rest_behind_a_lasting_fault() -> None:
+    model = Model(faulty("cut", after=1, lasting=True))
+    for begun in ((10,), (10, 11)):
+        sender = rest_of_a_reply(model, *begun)
+        assert (sender.error, output(sender)) == ("scripted fault: cut", [])

@@ -53,8 +53,9 @@ async def scripted_server(
 ) -> AsyncIterator[ScriptedServer]:
     """``settings`` are fields of ``Config``."""
     tokenizer = tokenizer_dir(tokenizer_name)
+    cumulative = os.environ.get(DIALECT, Dialect.DELTA) == Dialect.CUMULATIVE
     script_file = run_dir / "script.json"
-    script_file.write_text(json.dumps(script))
+    script_file.write_text(json.dumps(with_ends(script) if cumulative else script))
     engine_log = run_dir / "engine.jsonl"
     parameters = {
         "script": str(script_file),
@@ -63,7 +64,6 @@ async def scripted_server(
         "coalesce_ms": coalesce_ms,
     }
     config = Config(port=0, tokenizer=tokenizer, **{"journal": run_dir / "journal", **settings})
-    cumulative = os.environ.get(DIALECT, Dialect.DELTA) == Dialect.CUMULATIVE
     running = (
         running_cpp_stand_in(run_dir, parameters) if cumulative else running_triton("scripted", run_dir, parameters)
     )
@@ -74,3 +74,13 @@ async def scripted_server(
                 aiohttp.ClientSession(server.url) as http,
             ):
                 yield ScriptedServer(server.url, http, server.state, engine_log)
+
+
+def with_ends(script: dict[str, Any]) -> dict[str, Any]:
+    """The script for a model that cannot say why a reply ended: one that runs out ends with an end token."""
+
+    def ended(reply: dict[str, Any]) -> dict[str, Any]:
+        return reply if "log_probs" in reply else {"end": True, **reply}
+
+    default = {"default": ended(script["default"])} if "default" in script else {}
+    return {**script, "rules": [ended(rule) for rule in script.get("rules", [])], **default}

@@ -36,18 +36,18 @@ ENCODED: list[tuple[str, bytes]] = [
 ]
 
 
-@pytest.mark.parametrize(("encodings", "raw"), ENCODED)
+@pytest.mark.parametrize(("encodings", "raw"), ENCODED, ids=range(len(ENCODED)))
 def test_what_was_encoded_comes_back(encodings: str, raw: bytes) -> None:
     assert decoded(raw, encodings, len(TEXT)) == TEXT
 
 
-@pytest.mark.parametrize(("encodings", "raw"), ENCODED[:-2])
+@pytest.mark.parametrize(("encodings", "raw"), ENCODED[:-2], ids=range(len(ENCODED) - 2))
 def test_what_is_larger_than_the_limit_is_refused(encodings: str, raw: bytes) -> None:
     with pytest.raises(BodyTooLarge):
         decoded(raw, encodings, len(TEXT) - 1)
 
 
-@pytest.mark.parametrize(("encodings", "raw"), ENCODED[:-2])
+@pytest.mark.parametrize(("encodings", "raw"), ENCODED[:-2], ids=range(len(ENCODED) - 2))
 def test_a_body_that_breaks_off_is_refused(encodings: str, raw: bytes) -> None:
     with pytest.raises(BadRequest) as caught:
         decoded(raw[:-10], encodings, len(TEXT))

@@ -7,12 +7,13 @@ from typing import Any
 from tests.support.scripted import ScriptedServer
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}\n</tool_call>'
+CUT = {"kind": "cut", "after": 2, "message": "the reply broke off", "lasting": True}
 SCRIPT = {
     "rules": [
         {"prompt_regex": "weather", "turn": 1, "text": f"I look it up.\n{CALL}", "end": True},
         {"prompt_regex": "cut me", "text": "This goes on and on and on and on.", "end": True},
         {"prompt_regex": "ponder", "text": "<think>\nLet me see.\n</think>\n\nIt is 42.", "end": True},
-        {"prompt_regex": "break", "text": "Half of it", "fault": {"kind": "cut", "after": 2}},
+        {"prompt_regex": "break", "text": "Half of it", "fault": CUT},
         {"prompt_regex": "linger", "text": "Half of it", "fault": {"kind": "stall", "after": 2}},
         {"prompt_regex": "refuse", "text": "x", "fault": {"kind": "error_before_first_token"}},
     ],
