@@ -46,15 +46,15 @@ from engine.types import EngineInfo, Finished, FinishReason, GenerateRequest, Lo
 from loadtest.figures import Figure, Measured
 from loadtest.program import Options, run_benchmark, say
 
-TURNS, QUICK_TURNS = 8_000, 64
-WARM_UP_TURNS, QUICK_WARM_UP_TURNS = 6_000, 32
+TURNS, QUICK_TURNS = 6_000, 64
+WARM_UP_TURNS, QUICK_WARM_UP_TURNS = 5_000, 32
 TURNS_PER_SESSION = 4
-LOOKS, QUICK_LOOKS = 4, 1
+LOOKS, QUICK_LOOKS = 3, 1
 """Behind the first."""
 TYPES = 15
 """That are named, those that grew most."""
-GOAL_BLOCKS, GOAL_BYTES = 0.1, 16.0
-"""A turn."""
+GOAL_BLOCKS, GOAL_BYTES = 0.2, 40.0
+"""A turn. One object a session would be 0.25 blocks. Of an open session the places of its turns in the journal are held: 28 B."""
 
 BOUNDS: dict[str, Any] = {
     "keep_finished": 50,
