@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from adapter.errors import Conflict
+from adapter.errors import Conflict, Unavailable
 from adapter.pausing import Hold, Pause
 
 WORK_LEASE_S = 15.0
@@ -24,9 +24,12 @@ PEER_MARGIN_S = 5.0
 """For a worker's answer, beyond the deadline that it was given."""
 
 
+NOT_REACHED = 0
+
+
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """Of one other worker; ``status`` 0: it was not reached."""
+    """Of one other worker; ``status`` is HTTP's, or ``NOT_REACHED``."""
 
     slot: int
     status: int
@@ -112,8 +115,12 @@ class Holding:
 def _failure(answers: Sequence[PeerAnswer] | BaseException) -> BaseException | None:
     if isinstance(answers, BaseException):
         return answers
-    refused = [answer for answer in answers if answer.status == Conflict.status]
-    return Conflict(f"worker {refused[0].slot} is on hold for another pause") if refused else None
+    refused = [answer for answer in answers if answer.status not in (200, NOT_REACHED)]
+    if not refused:
+        return None
+    if refused[0].status == Conflict.status:
+        return Conflict(f"worker {refused[0].slot} is on hold for another pause")
+    return Unavailable(f"worker {refused[0].slot} did not hold: it answered {refused[0].status}; its log says why")
 
 
 def _new_epoch() -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from adapter.holding import PeerAnswer
+from adapter.holding import NOT_REACHED, PeerAnswer
 from adapter.workers.forwarding import FORWARDED
 
 CONNECT_S = 2.0
@@ -43,4 +43,4 @@ class OtherWorkers:
             async with http.post(f"{self.urls[slot]}/v1/engine/workers/{operation}", json=body) as response:
                 return PeerAnswer(slot, response.status, await response.json())
         except (aiohttp.ClientError, TimeoutError, ValueError):
-            return PeerAnswer(slot, 0, {})
+            return PeerAnswer(slot, NOT_REACHED, {})

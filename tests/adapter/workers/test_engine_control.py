@@ -168,3 +168,16 @@ async def test_what_workers_tell_one_another_takes_their_secret(workers: Workers
         headers = {**ADMIN, FORWARDED: SECRET}
         async with first.http.post("/v1/engine/workers/dance", json={}, headers=headers) as response:
             assert response.status == 404
+
+
+async def test_a_worker_that_cannot_hold_stops_the_pause(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is wrong with it: its generations would go on."""
+    async with workers.worker(0) as first, workers.worker(1):
+        monkeypatch.setattr(OtherWorkers, "tell", _told_by_a_stranger)
+        status, answer = await post(first, "/v1/engine/pause", mode="cut")
+        assert (status, answer["error"]["message"]) == (503, "worker 1 did not hold: it answered 401; its log says why")
+        assert not first.state.engine.state()["paused"]
+
+
+async def _told_by_a_stranger(self: OtherWorkers, operation: str, body: Any, timeout_s: float) -> list[PeerAnswer]:
+    return [PeerAnswer(1, 401, {})]
