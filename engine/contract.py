@@ -24,11 +24,12 @@ Semantics of our models:
 - ``lora`` is the name of a LoRA adapter that the model's parameter ``loras`` lists (``NAME=FOLDER``, with commas between them);
   another name is refused. Nothing that was computed with one adapter is used with another.
 - ``stop: true`` cancels the live request of the same id and is itself answered by an empty final response.
-- ``control`` is a JSON object: ``{"op": "stats"}``, ``{"op": "flush"}`` (forget the KV cache) or
-  ``{"op": "update_weights", "version": N}``. The answer is one final response with ``control_reply`` (BYTES [1, 1])
-  alone, a JSON object that has ``op`` and ``weight_version``; that of ``stats`` also ``vocab_size``, ``max_seq_len``
-  and ``live``, the number of requests that have not ended. As in a ``stop`` request the required inputs are there but
-  not looked at.
+- ``control`` is a JSON object: ``{"op": "stats"}``, ``{"op": "flush"}`` (forget the KV cache) or ``{"op":
+  "update_weights", "version": N, "path": CHECKPOINT}``: later tokens come from these weights alone, and nothing of the
+  KV cache is left. It is refused while requests are live; where it fails, the old weights go on; the same ones again
+  are no error. The answer is one final response with ``control_reply`` (BYTES [1, 1]) alone, a JSON object that has
+  ``op`` and ``weight_version``; that of ``stats`` also ``vocab_size``, ``max_seq_len`` and ``live``, the number of
+  requests that have not ended. As in a ``stop`` request the required inputs are there but not looked at.
 - Request parameters ``session`` (string), ``turn`` (int) and ``continued`` (int: tokens at the end of the prompt that were sampled
   for the same reply) go to the engine log.
 - An error message that starts with ``INVALID_REQUEST_PREFIX`` means that the model refused the request and sampled
