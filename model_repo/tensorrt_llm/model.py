@@ -1,0 +1,61 @@
+"""The Triton model over TensorRT-LLM's LLM API: the production engine, on NVIDIA GPUs.
+
+    Triton's thread:  execute -> common.front (decode, refuse, stop) -> loop.GenerationLoop.submit
+    the loop's:       llm_engine (LLM.generate_async) -> reply -> common.generation -> client
+
+``settings`` reads the parameters and the YAML, ``library`` finds the version's classes, ``names`` is the table of all that is used
+of them, with what a version that lacks a name gets; ``sampling`` and ``tokens`` are a request's way in and out; ``weight_control``
+does stats, flush and new weights (``checkpoint`` looks at them, ``ipc_weights`` hands them to running workers); ``adapters`` are
+LoRA's. None of these imports ``common``: what they need of it is handed in here.
+
+Log probs are of the raw logits, or with ``log_prob_mode=processed`` of those after temperature, penalties and truncation, if the
+version has the choice. A seed goes to the engine as it is; ``TorchSampler`` of the versions read draws the whole batch from one
+generator (``tensorrt_llm/_torch/pyexecutor/sampler.py``, ``get_generator``), so there it does not make a sample repeatable.
+
+Nothing of this has run on a GPU yet. What its tests run on is a stand-in for the LLM API in a real tritonserver
+(``tests/support/llm_api_stand_in``): parallelism, chunked prefill, speculation, weights in place and the library's own adapters
+are passed on as documented, and no more is known of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .common.contract import load_contract
+from .common.front import Front, FrontSettings
+from .common.loras import read_loras
+from .common.parameters import Parameters
+from .common.triton import TritonReader, TritonSender, warn
+from .library import load_library
+from .llm_engine import LlmEngine
+from .loop import GenerationLoop
+from .settings import read_settings
+from .warnings_of import known_faults
+from .weight_control import WeightControl
+
+
+class TritonPythonModel:
+    """What Triton calls."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        parameters = Parameters.from_model_config(args["model_config"])
+        front_settings = FrontSettings.from_parameters(parameters)
+        settings = read_settings(parameters, front_settings.limits, read_loras(parameters.text("loras", "")))
+        library = load_library()
+        for fault in known_faults(settings, library.version):
+            warn(fault)
+        engine = LlmEngine(library, settings)
+        limits = {"vocab_size": settings.vocab_size, "max_seq_len": settings.max_seq_len}
+        control = WeightControl(engine, settings.weight_version, str(settings.model_dir), limits)
+        self._loop = GenerationLoop(engine, control, warn)
+        self._front = Front(load_contract(Path(__file__).parent), front_settings, self._loop, warn)
+        self._loop.start()
+        self._front.start()
+
+    def execute(self, requests: list[Any]) -> None:
+        self._front.execute((TritonReader(request), TritonSender(request)) for request in requests)
+
+    def finalize(self) -> None:
+        self._loop.close()
+        self._front.close()

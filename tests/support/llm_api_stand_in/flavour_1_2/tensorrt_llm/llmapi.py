@@ -1,0 +1,3 @@
+from stand_in_llm import GuidedDecodingParams, KvCacheConfig
+
+__all__ = ["GuidedDecodingParams", "KvCacheConfig"]

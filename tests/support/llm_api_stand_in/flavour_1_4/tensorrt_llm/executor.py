@@ -1,0 +1,3 @@
+from stand_in_llm import LoRARequest
+
+__all__ = ["LoRARequest"]
