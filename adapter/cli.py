@@ -7,7 +7,7 @@ top           a running server, live
 sessions      what a running server holds
 explain       how each turn of a session was recognised, and what its prompt is made of
 export        finish a session and write its samples
-engine        pause a running server's engine, give it new weights, look at it
+engine        start engines; pause a running server's engine, give it new weights, look at it
 journal       look at the journal of a server, check it, repair it
 verify        check the log probs of a session or of exported samples
 check-engine  whether a Triton is fit to be served from

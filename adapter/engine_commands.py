@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from adapter import weights_commands
+from adapter import fleet_commands, weights_commands
 
 
 @click.group()
 def engine() -> None:
-    """The engine behind a server: pause it, give it new weights, look at it."""
+    """Engines: start them, write their model repositories; pause a running server's, give it new weights, look at it."""
 
 
+fleet_commands.register(engine)
 weights_commands.register(engine)

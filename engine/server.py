@@ -46,6 +46,8 @@ class TritonOptions:
     grpc_port: int = 0
     http_port: int = 0
     metrics_port: int = 0
+    listen: str = HOST
+    """The address that it listens on; it must be reached over the loopback too, as 0.0.0.0 is."""
     env: Mapping[str, str] = field(default_factory=dict)
     explicit: tuple[str, ...] = ()
     """Models to load; these and others can then be loaded and unloaded on demand. Without any, all are loaded, for good."""
@@ -202,7 +204,7 @@ def _command(installation: TritonInstallation, options: TritonOptions, ports: Po
         "--exit-on-error=false",  # stay, so that the repository index can say why a model did not load
         f"--exit-timeout-secs={exit_timeout_s}",
         f"--backend-config=python,shm-region-prefix-name={server_id}",
-        *(f"--{kind}-address={HOST}" for kind in ("grpc", "http", "metrics")),
+        *(f"--{kind}-address={options.listen}" for kind in ("grpc", "http", "metrics")),
         f"--grpc-port={ports.grpc}",
         f"--http-port={ports.http}",
         f"--metrics-port={ports.metrics}",

@@ -90,6 +90,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.cli",
         "adapter.acting",
         "adapter.engine_commands",
+        "adapter.fleet_commands",
         "adapter.weights_commands",
         "adapter.options",
         "adapter.journal_commands",
