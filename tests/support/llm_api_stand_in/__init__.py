@@ -5,27 +5,35 @@ the CPU. It is no TensorRT-LLM, and says nothing about what a GPU computes.
     flavour_1_4/tensorrt_llm   that of the 1.4 line: ``logprobs_mode``, ``logprobs_simple_format``, penalties, seeds by request
     shared/stand_in_*.py       what both are made of
 
-Only tests put a flavour on the path: ``installed`` in this process, ``server_environment`` in a tritonserver's.
+Only tests put a flavour on the path: ``installed`` in this process, ``server_models`` in a tritonserver's.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
+import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+
+from engine.repository import MODELS
 
 _FOLDER = Path(__file__).parent
 OLD, NEW = "flavour_1_2", "flavour_1_4"
 
 
-def server_environment(flavour: str) -> Mapping[str, str]:
-    """Variables under which a tritonserver's Python finds the flavour."""
-    found = [str(folder) for folder in _folders(flavour)]
-    return {"PYTHONPATH": os.pathsep.join([*found, *filter(None, [os.environ.get("PYTHONPATH")])])}
+def server_models(flavour: str, target: Path) -> Path:
+    """A folder of models for ``running_triton``: ours over TensorRT-LLM, which finds the flavour (Triton ignores PYTHONPATH)."""
+    folder = target / "tensorrt_llm"
+    shutil.copytree(MODELS / "tensorrt_llm", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "model.py").rename(folder / "real_model.py")
+    found = [str(path) for path in _folders(flavour)]
+    (folder / "model.py").write_text(
+        f"import sys\n\nsys.path[:0] = {found}\n\nfrom .real_model import TritonPythonModel as TritonPythonModel\n"
+    )
+    return target
 
 
 @contextmanager
