@@ -153,6 +153,10 @@ def export(url: str, reward: float | None, body: str, out: Path | None, form: st
     metavar="VERSION=DIR",
     help="Checkpoint of one weight version, instead of --model; repeat it for each version that sampled.",
 )
+@click.option("--served-model", metavar="NAME", help="Only what the weights of this served name sampled.")
+@click.option(
+    "--lora", type=click.Path(path_type=Path, file_okay=False), help="LoRA adapter to merge into the checkpoint."
+)
 @click.option(
     "--triton", metavar="HOST:PORT", help="Send the turns to this engine again, instead of scoring with --model."
 )
@@ -161,7 +165,14 @@ def export(url: str, reward: float | None, body: str, out: Path | None, form: st
 )
 @click.argument("target", metavar="SID|FILE")
 def verify(
-    url: str, model: Path | None, weights: tuple[str, ...], triton: str | None, tolerance: float, target: str
+    url: str,
+    model: Path | None,
+    weights: tuple[str, ...],
+    served_model: str | None,
+    lora: Path | None,
+    triton: str | None,
+    tolerance: float,
+    target: str,
 ) -> None:
     """Check the log probs of a session or of exported samples (JSON lines, Parquet or packed).
 
@@ -180,6 +191,8 @@ def verify(
     )
     if (model is not None) + bool(weights) + (triton is not None) > 1:
         raise click.UsageError("--model, --weights and --triton exclude one another")
+    if triton is not None and (lora is not None or served_model is not None):
+        raise click.UsageError("--lora and --served-model are for scoring with weights; leave them out with --triton")
     if triton is not None:
         from engine.replay import ReplayOptions, replay_at
         from engine.replay_report import render
@@ -192,7 +205,8 @@ def verify(
 
     by_version = _weights(weights)
     folder = model or next(iter(by_version.values()), None) or demo_model_dir()
-    scored = acting(lambda: scoring.verify_samples(samples, folder, tolerance, by_version))
+    names: dict[str, Any] = {"served_model": served_model, "lora": lora}
+    scored = acting(lambda: scoring.verify_samples(samples, folder, tolerance, by_version, **names))
     click.echo(scoring.render(scored))
     sys.exit(0 if scored.ok else 1)
 

@@ -156,7 +156,7 @@ async def _repeat_part(engine: Engine, outcome: Outcome, start: int, end: int, s
     held = max(0, target.span.sampling.min_tokens - start) if end_ids else 0
     sampling = replace(target.span.sampling, seed=seed, min_tokens=held)
     prompt = np.concatenate([target.prompt, target.output[:start]])
-    answer = await _ask(engine, prompt, end - start, sampling, target.span.guide, end_ids)
+    answer = await _ask(engine, prompt, end - start, sampling, _lora(engine, target.span), target.span.guide, end_ids)
     size = min(answer.ids.size, end - start)
     differing = np.flatnonzero(answer.ids[:size] != target.output[start : start + size])
     agreeing = int(differing[0]) if differing.size else size
@@ -192,7 +192,7 @@ async def _probe(engine: Engine, outcome: Outcome, place: int) -> None:
     prompt = np.concatenate([target.prompt, target.output[:place]])
     outcome.probed += 1
     for sampling in _single_draws(target.span):
-        answer = await _ask(engine, prompt, 1, sampling)
+        answer = await _ask(engine, prompt, 1, sampling, _lora(engine, target.span))
         if answer.ids.size and answer.ids[0] == target.output[place]:
             outcome.note(place, float(answer.log_probs[0]), int(answer.versions[0]))
             return
@@ -210,6 +210,11 @@ def _single_draws(span: Span) -> Iterator[SamplingParams]:
         yield replace(span.sampling, seed=seed)
 
 
+def _lora(engine: Engine, span: Span) -> str:
+    """The adapter that sampled: one that the engine has, under the name that it was served by."""
+    return span.model if span.model in engine.info.loras else ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """Ids and weight versions int32, log probs float32, all [N]."""
@@ -224,6 +229,7 @@ async def _ask(
     prompt: Ids,
     tokens: int,
     sampling: SamplingParams,
+    lora: str,
     guide: Guide | None = None,
     end_ids: tuple[int, ...] = (),
 ) -> _Answer:
@@ -234,6 +240,7 @@ async def _ask(
         sampling=sampling,
         end_ids=end_ids,
         guide=guide,
+        lora=lora,
         session=SESSION,
     )
     async with aclosing(engine.generate(request)) as stream:

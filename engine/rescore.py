@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
+from engine.lora import merge_adapter
 from engine.sample_rows import SampleRow, Span
 from engine.types import LogProbMode, LogProbs, SamplingParams
 
@@ -28,9 +29,12 @@ to top p; then both sets are right."""
 
 
 class PlainModel:
-    """A causal language model from a checkpoint folder, on the CPU, in float32. Raises: OSError, if there is none."""
+    """A causal language model from a checkpoint folder, on the CPU, in float32; with a LoRA adapter in it, if one is named.
 
-    def __init__(self, model_dir: Path) -> None:
+    Raises: OSError, if there is none.
+    """
+
+    def __init__(self, model_dir: Path, lora: Path | None = None) -> None:
         logging.disable_progress_bar()
         try:
             self._model: Any = AutoModelForCausalLM.from_pretrained(
@@ -38,6 +42,8 @@ class PlainModel:
             )
         except ValueError as error:
             raise OSError(f"{model_dir} holds no model that can be loaded: {error}") from error
+        if lora is not None:
+            merge_adapter(self._model, lora)
         self._model.eval()
 
     @property

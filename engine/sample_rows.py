@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,18 @@ class SampleRow:
             if not span.is_scorable:
                 scored[span.start : span.end] = False
         return scored
+
+    @property
+    def models(self) -> frozenset[str]:
+        """Served names of the weights that sampled what trains here, as far as they were recorded."""
+        return frozenset(span.model for span in self.spans if span.model and self.trained[span.start : span.end].any())
+
+    def of_model(self, name: str) -> SampleRow:
+        """The row as if nothing trained that other weights sampled."""
+        trained, spans = np.zeros_like(self.trained), tuple(span for span in self.spans if span.model == name)
+        for span in spans:
+            trained[span.start : span.end] = self.trained[span.start : span.end]
+        return replace(self, trained=trained, spans=spans)
 
     @property
     def versions(self) -> Ids:

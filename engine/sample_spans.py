@@ -31,6 +31,8 @@ class Span:
     """The grammar that held the output."""
     segments: tuple[tuple[int, int], ...] = ()
     """``(start, seed)`` of each part that was asked for by itself, where the turn was continued."""
+    model: str = ""
+    """The served name of the weights that sampled; empty where that was not recorded."""
 
     @property
     def parts(self) -> tuple[tuple[int, int], ...]:
@@ -111,7 +113,14 @@ def _span(turn: Any, where: str, length: int) -> Span:
         versions=_versions(turn.get("versions", []), where, start, end),
         guide=_guide(turn.get("guide"), where),
         segments=_segments(turn.get("segments", []), where, start, end),
+        model=_model(turn.get("model"), where),
     )
+
+
+def _model(model: Any, where: str) -> str:
+    if not isinstance(model, str | None):
+        raise SampleError(f"{where}.model is {model!r}, not a name")
+    return model or ""
 
 
 def _guide(guide: Any, where: str) -> Guide | None:

@@ -64,22 +64,35 @@ def verify_samples(
     model_dir: Path,
     tolerance: float = TOLERANCE,
     weights: Mapping[int, Path] | None = None,
+    *,
+    served_model: str | None = None,
+    lora: Path | None = None,
 ) -> VerifyReport:
     """Score all samples again with the model in ``model_dir``; with ``weights``, each token by those of its version.
 
-    Faults of samples are in the report, not raised. Raises: OSError, if a checkpoint cannot be loaded or is missing.
+    ``served_model`` picks what the weights of one served name sampled, ``lora`` is merged into the model. Faults of samples are in
+    the report, not raised. Raises: OSError, if a checkpoint cannot be loaded or is missing.
     """
     from engine.rescore import PlainModel
 
-    scorer: Scorer = WeightsByVersion(weights, PlainModel) if weights else PlainModel(model_dir)
-    return verify_with(scorer, samples, tolerance, _decoder(model_dir))
+    def load(folder: Path) -> PlainModel:
+        return PlainModel(folder, lora)
+
+    scorer: Scorer = WeightsByVersion(weights, load) if weights else load(model_dir)
+    return verify_with(scorer, samples, tolerance, _decoder(model_dir), served_model)
 
 
 def verify_with(
-    scorer: Scorer, samples: Iterable[Mapping[str, Any]], tolerance: float, decode: Decode | None = None
+    scorer: Scorer,
+    samples: Iterable[Mapping[str, Any]],
+    tolerance: float,
+    decode: Decode | None = None,
+    served_model: str | None = None,
 ) -> VerifyReport:
     """``verify_samples`` with any scorer; ``decode`` makes text of token ids for the report."""
     rows, failures = _read(samples, scorer.vocab_size)
+    rows, unnamed = _of_one_model(rows, served_model)
+    failures += unnamed
     scored = [_score(scorer, index, row) for index, row in rows.items() if row.scored.any()]
     if not scored:
         failures.append("there is no trained token to verify")
@@ -131,6 +144,18 @@ def _read(samples: Iterable[Mapping[str, Any]], vocab_size: int) -> tuple[dict[i
         except SampleError as error:
             failures.append(f"sample {index}: {error}")
     return rows, failures
+
+
+def _of_one_model(rows: Mapping[int, SampleRow], served_model: str | None) -> tuple[dict[int, SampleRow], list[str]]:
+    names = sorted(frozenset[str]().union(*(row.models for row in rows.values())))
+    if served_model is not None:
+        known = (
+            [] if served_model in names else [f"nothing was sampled by {served_model!r}; there is {', '.join(names)}"]
+        )
+        return {index: row.of_model(served_model) for index, row in rows.items()}, known
+    if len(names) > 1:
+        return dict(rows), [f"several served models sampled this: {', '.join(names)}; name one with --served-model"]
+    return dict(rows), []
 
 
 def _score(scorer: Scorer, index: int, row: SampleRow) -> _Scored:
@@ -234,6 +259,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="VERSION=DIR",
         help="checkpoint folder of the weights of one version; repeat it for each version that sampled",
     )
+    parser.add_argument("--served-model", metavar="NAME", help="only what the weights of this served name sampled")
+    parser.add_argument("--lora", type=Path, metavar="DIR", help="a LoRA adapter to merge into the checkpoint")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="nats (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
     given = parser.parse_args(arguments)
@@ -241,7 +268,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         samples = read_jsonl(given.file)
         weights = read_weights(given.weights)
         model_dir = given.model or next(iter(weights.values()))
-        report = verify_samples(samples, model_dir, given.tolerance, weights)
+        names = {"served_model": given.served_model, "lora": given.lora}
+        report = verify_samples(samples, model_dir, given.tolerance, weights, **names)
     except (ValueError, OSError) as error:
         print(f"FAILED: {error}", file=sys.stderr)
         return 1
