@@ -25,6 +25,8 @@ def weight_files(path: Path) -> list[Path]:
     files = sorted(path.glob(_WEIGHT_FILES)) if path.is_dir() else [path]
     if not files:
         raise CheckpointError(f"{path} holds no {_WEIGHT_FILES} file")
+    if missing := sorted(_indexed(path) - {file.name for file in files}):
+        raise CheckpointError(f"{path} lacks {missing[0]}, which its {_INDEX_FILE} names ({len(missing)} such)")
     for file in files:
         try:
             with safe_open(file, framework="pt") as tensors:
@@ -35,7 +37,7 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def check_names(files: list[Path], base: Path) -> None:
-    """The new weights must have the names and shapes of those in ``base``, if it holds any as safetensors.
+    """Bare weights must have the names and shapes of those in ``base``, if it holds any as safetensors.
 
     Raises: CheckpointError.
     """
@@ -43,11 +45,11 @@ def check_names(files: list[Path], base: Path) -> None:
     new = _shapes(files)
     if not own:
         return
-    if missing := sorted(set(own) - set(new)):
+    if missing := sorted(set(own) - set(new) - _tied(base)):
         raise CheckpointError(f"the weight {missing[0]} is missing ({len(missing)} such)")
     if unknown := sorted(set(new) - set(own)):
         raise CheckpointError(f"the model has no weight {unknown[0]} ({len(unknown)} such)")
-    if wrong := sorted(name for name in own if own[name] != new[name]):
+    if wrong := sorted(name for name in new if own[name] != new[name]):
         raise CheckpointError(f"{wrong[0]} has shape {new[wrong[0]]}, the model's {own[wrong[0]]}")
 
 
@@ -69,6 +71,23 @@ def vocab_size(folder: Path) -> int | None:
     text = config.get("text_config")
     size = (text if isinstance(text, dict) else config).get("vocab_size", config.get("vocab_size"))
     return size if isinstance(size, int) else None
+
+
+def _indexed(path: Path) -> set[str]:
+    """The files that the index of a folder names."""
+    index = path / _INDEX_FILE
+    if not index.is_file():
+        return set()
+    try:
+        return set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"{index} cannot be read: {error!r}") from error
+
+
+def _tied(base: Path) -> set[str]:
+    """A head that is the embedding may be left out."""
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    return {"lm_head.weight"} if config.get("tie_word_embeddings") else set()
 
 
 def _shapes(files: list[Path]) -> dict[str, list[int]]:

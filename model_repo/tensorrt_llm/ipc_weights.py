@@ -19,9 +19,14 @@ BUCKET_BYTES = 1 << 30
 """Of tensors that are on a GPU twice for a moment."""
 
 
+def local_devices() -> list[torch.device]:
+    """The GPUs that the workers are on."""
+    return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+
+
 def load_in_place(llm: Any, files: list[Path], bucket_bytes: int = BUCKET_BYTES) -> None:
     """Raises: whatever a worker raises; the weights are then part old, part new, and the LLM must be loaded anew."""
-    devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+    devices = local_devices()
     for bucket in buckets(files, bucket_bytes):
         # The tensors must live until every worker has copied them: they are in ``held`` until the call is back.
         held = {device: {name: tensor.to(device) for name, tensor in bucket.items()} for device in devices}

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from . import checkpoint
-from .adapters import Adapters
-from .ipc_weights import load_in_place
+from .ipc_weights import load_in_place, local_devices
 from .library import Library
+from .lora_adapters import Adapters
 from .names import Features, read_features
 from .sampling import RequestRefused, sampling_params
 from .settings import Settings, SettingsError, WeightUpdate
@@ -39,6 +39,7 @@ class LlmEngine:
     def updates_in_place(self) -> bool:
         return (
             self._llm is not None
+            and bool(local_devices())
             and self._settings.weight_update is not WeightUpdate.RELOAD
             and self._settings.has_ray
             and self.features.collective_rpc
@@ -66,6 +67,8 @@ class LlmEngine:
 
     def is_healthy(self) -> bool:
         """Whether its workers are there. A request to workers that are gone would wait for ever."""
+        if self._llm is None:
+            return False
         if self.features.check_health:
             return bool(self._llm._check_health())
         executor = getattr(self._llm, "_executor", None)
@@ -80,8 +83,10 @@ class LlmEngine:
 
     def check_weights(self, path: Path) -> None:
         """Raises: CheckpointError, if the weights at ``path`` cannot be this model's."""
-        checkpoint.check_names(checkpoint.weight_files(path), self._settings.model_dir)
-        if (path / "config.json").is_file() and checkpoint.vocab_size(path) != self._settings.vocab_size:
+        files = checkpoint.weight_files(path)
+        if not (path / "config.json").is_file():
+            checkpoint.check_names(files, self._settings.model_dir)
+        elif checkpoint.vocab_size(path) != self._settings.vocab_size:
             raise checkpoint.CheckpointError(f"{path} has a vocabulary of another size")
 
     def load_in_place(self, path: Path) -> None:

@@ -15,7 +15,7 @@ import asyncio
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from .llm_engine import LlmEngine
 from .reply import CANCELLED, Reply
@@ -24,6 +24,8 @@ from .weight_control import OutOfOrder, WeightControl
 
 SHUTTING_DOWN = "the server is shutting down"
 HEALTH_INTERVAL_S = 1.0
+
+Result = TypeVar("Result")
 
 
 class GenerationLoop:
@@ -123,33 +125,40 @@ class GenerationLoop:
             self._warn(f"the engine log lacks a request:\n{traceback.format_exc()}")
 
     def _perform(self, call: Any) -> None:
-        is_busy = not self._usable.is_set()
         figures = {"live": len(self._live)} | self._counts | self._facts()
-        if call.control.op != "stats" and (self._closing or self._broken or is_busy):
-            call.fail(
-                f"{call.control.op}: {SHUTTING_DOWN if self._closing else self._broken or 'the weights are changing'}"
-            )
-        elif not self._control.answers_at_once(call, figures):
+        is_busy = self._closing or not self._usable.is_set()
+        if is_busy and call.control.op != "stats":
+            call.fail(f"{call.control.op}: {SHUTTING_DOWN if self._closing else 'the weights are changing'}")
+        elif not self._control.answers_at_once(call, figures, is_broken=bool(self._broken)):
             self._usable.clear()
-            self._chore(self._apart(self._control.perform, call))
+            self._chore(self._change(call))
 
     def _facts(self) -> dict[str, Any]:
         features = self._engine.features
         update = "in_place" if self._engine.updates_in_place else "reload"
         return {"tensorrt_llm": features.version, "weight_update": update, "penalties": features.penalties}
 
-    async def _apart(self, work: Callable[..., None], *args: Any) -> None:
-        """``work`` in another thread, while no request goes to the engine."""
+    async def _change(self, call: Any) -> None:
+        """Answered only when the engine is there for the next request."""
+        answer = await self._apart(lambda: self._control.perform(call))
+        if answer is None:
+            call.fail(f"{call.control.op}: {self._broken}")
+        else:
+            answer()
+
+    async def _apart(self, work: Callable[[], Result]) -> Result | None:
+        """``work`` in another thread, while no request goes to the engine; None if the engine is out of order since."""
+        self._usable.clear()
         try:
-            await asyncio.to_thread(work, *args)
-            self._broken = ""
+            result = await asyncio.to_thread(work)
         except OutOfOrder as error:
             self._broken = str(error)
             self._warn(self._broken)
-        except Exception:
-            self._warn(f"the engine's control broke:\n{traceback.format_exc()}")
+            return None
         finally:
             self._usable.set()
+        self._broken = ""
+        return result
 
     async def _watch(self) -> None:
         while not self._closing:
@@ -159,7 +168,6 @@ class GenerationLoop:
 
     async def _restart(self) -> None:
         self._warn(f"the engine's workers are gone; {len(self._live)} requests fail, the engine is loaded anew")
-        self._usable.clear()
         self._fail_all("the engine's workers are gone; it is being loaded anew")
         self._counts["restarts"] += 1
         await self._apart(self._control.restore)

@@ -5,8 +5,8 @@
 
 ``settings`` reads the parameters and the YAML, ``library`` finds the version's classes, ``names`` is the table of all that is used
 of them, with what a version that lacks a name gets; ``sampling`` and ``tokens`` are a request's way in and out; ``weight_control``
-does stats, flush and new weights (``checkpoint`` looks at them, ``ipc_weights`` hands them to running workers); ``adapters`` are
-LoRA's. None of these imports ``common``: what they need of it is handed in here.
+does stats, flush and new weights (``checkpoint`` looks at them, ``ipc_weights`` hands them to running workers); ``lora_adapters``
+are LoRA's. None of these imports ``common``: what they need of it is handed in here.
 
 Log probs are of the raw logits, or with ``log_prob_mode=processed`` of those after temperature, penalties and truncation, if the
 version has the choice. A seed goes to the engine as it is; ``TorchSampler`` of the versions read draws the whole batch from one

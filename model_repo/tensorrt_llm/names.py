@@ -87,20 +87,15 @@ NAMES: tuple[Name, ...] = (
     Name("LoraConfig", "max_lora_rank", _LORA, "the parameter loras is refused"),
     Name("LoraConfig", "max_loras", _LORA, "the parameter loras is refused"),
     Name("LoraConfig", "max_cpu_loras", _LORA, "the parameter loras is refused"),
-)
-"""What can be asked of classes before anything runs."""
-
-RESULT_NAMES: tuple[Name, ...] = (
     Name("RequestOutput", "outputs", _RESULT),
     Name("RequestOutput", "finished", _RESULT),
     Name("RequestOutput", "abort", _RESULT),
-    Name("RequestOutput", "cached_tokens", _RESULT, "0 cached tokens are reported"),
+    Name("RequestOutput", "cached_tokens", _RESULT, "0 cached tokens are reported (an attribute of instances)"),
     Name("CompletionOutput", "token_ids", _RESULT),
     Name("CompletionOutput", "logprobs", _RESULT),
     Name("CompletionOutput", "finish_reason", _RESULT),
-    Name("Logprob", "logprob", _RESULT),
+    Name("Logprob", "logprob", _RESULT, "a float is read"),
 )
-"""Attributes of instances: ``tokens`` reads them, and a request fails by name where one is missing."""
 
 _GUIDED = {name for name in NAMES if name.owner == "GuidedDecodingParams" or name.name == "guided_decoding"}
 _LORAS = {name for name in NAMES if name.owner in ("LoRARequest", "LoraConfig") or name.name == "lora_request"}

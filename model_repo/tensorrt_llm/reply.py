@@ -14,7 +14,7 @@ CANCELLED = "cancelled"
 
 
 class Reply:
-    """``task`` samples it; ``failure`` is why it fails, should the task be cancelled for another reason than the client's."""
+    """``task`` samples it; ``failure`` is why it fails, where the task is cancelled because the engine is over."""
 
     def __init__(self, generation: Any, loop: asyncio.AbstractEventLoop, weight_version: int) -> None:
         self.generation = generation
@@ -40,7 +40,8 @@ class Reply:
         """Free what the reply holds in the engine. It may not have got there, or have left by itself."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._output is not None and not self._output.finished:
+        # With a failure of the whole engine there is nobody to hear it.
+        if self._output is not None and not self._output.finished and not self.failure:
             self._output.abort()
 
     def _take(self, update: Any) -> str | None:

@@ -171,6 +171,8 @@ def _llm_args(parameters: ParameterReads, limits: Limits, reuse: bool) -> dict[s
         raise SettingsError(f"parameter engine_yaml: backend {further['backend']!r}; this model is for pytorch only")
     if further.get("orchestrator_type") == RAY:
         further.setdefault("ray_worker_extension_cls", WORKER_EXTENSION)
+        # AsyncLLM sets it too: with the default, several instances that share a layer between GPUs were seen not to converge.
+        further.setdefault("allreduce_strategy", "NCCL")
     cache |= {"enable_block_reuse": reuse, "free_gpu_memory_fraction": _fraction(parameters)}
     own = {
         "max_seq_len": limits.max_seq_len,

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from common.control import Control, ControlOp
 from common.guides import Guide
 
+from model_repo.tensorrt_llm import ipc_weights, llm_engine
+from model_repo.tensorrt_llm.settings import SettingsError
 from tests.model_repo.doubles import make_request
 from tests.model_repo.llm_engines import ANSWER_S, Engine, raw_log_probs, running
 from tests.support.llm_api_stand_in import NEW, OLD, installed
@@ -215,3 +218,84 @@ def test_an_adapter_changes_the_log_probs_and_shares_no_blocks(
     adapter = network_module.read_adapter(folder)
     first = network.logits(prompt, adapter).log_softmax(-1)[sender.all_ids[0]].item()
     assert (sender.last("cached_tokens"), sender.log_probs[0]) == (0, pytest.approx(first, abs=1e-5))
+
+
+def test_weights_go_into_running_workers_where_there_is_ray(
+    monkeypatch: pytest.MonkeyPatch, network_module: Any, model_dir: Path, tmp_path: Path
+) -> None:
+    """The workers' side is the stand-in's; handles that only a GPU has are copies here, of one device."""
+    monkeypatch.setattr(ipc_weights, "local_devices", lambda: [torch.device("cpu")])
+    monkeypatch.setattr(llm_engine, "local_devices", lambda: [torch.device("cpu")])
+    monkeypatch.setattr(ipc_weights, "device_name", str)
+    monkeypatch.setattr(
+        ipc_weights, "handles_of", lambda tensors: [(name, (torch.clone, (t,))) for name, t in tensors.items()]
+    )
+    monkeypatch.setattr(ipc_weights, "BUCKET_BYTES", 1)
+    settings = tmp_path / "engine.yaml"
+    settings.write_text("orchestrator_type: ray\n")
+    new = tmp_path / "new"
+    new.mkdir()
+    network_module.write_weights(new / "model.safetensors", seed=2)
+    with running(NEW, model_dir, engine_yaml=str(settings), weight_update="in_place") as engine:
+        llm = engine.engine._llm
+        assert llm.args["ray_worker_extension_cls"].endswith("rlhf_utils.WorkerExtension")
+        swap_weights(engine, network_module, new)
+        assert engine.engine._llm is llm
+
+
+def test_an_update_that_breaks_halfway_leaves_the_old_weights(
+    monkeypatch: pytest.MonkeyPatch, model_dir: Path, network: Any, network_module: Any, tmp_path: Path
+) -> None:
+    with running(NEW, model_dir) as engine:
+        network_module.write_weights(tmp_path / "model.safetensors", seed=2)
+        load, calls = engine.engine._load, []
+
+        def fails_once(model: Path) -> Any:
+            calls.append(model)
+            if len(calls) == 1:
+                raise SettingsError("out of memory")
+            return load(model)
+
+        monkeypatch.setattr(engine.engine, "_load", fails_once)
+        error = engine.control(Control(ControlOp.UPDATE_WEIGHTS, 5, str(tmp_path))).error
+        sender = engine.ask(request())
+    assert error == "update_weights: out of memory; version 0 is in force again"
+    assert sender.last("weight_version") == 0
+    assert sender.log_probs == pytest.approx(raw_log_probs(network, PROMPT, sender.all_ids), abs=1e-5)
+
+
+def test_an_engine_out_of_order_says_so_until_weights_bring_it_back(
+    monkeypatch: pytest.MonkeyPatch, model_dir: Path
+) -> None:
+    def fails(model: Path) -> Any:
+        raise SettingsError("no GPU left")
+
+    same = Control(ControlOp.UPDATE_WEIGHTS, 0, str(model_dir))
+    with running(NEW, model_dir) as engine:
+        load = engine.engine._load
+        monkeypatch.setattr(engine.engine, "_load", fails)
+        engine.engine._llm._executor.crash()
+        while not any("out of order" in warning for warning in engine.warnings):
+            engine.control(Control(ControlOp.STATS))
+        error = engine.ask(request()).error
+        monkeypatch.setattr(engine.engine, "_load", load)
+        assert engine.control(same).error is None
+        assert engine.ask(request()).finish_reason == "length"
+    assert error is not None and "out of order" in error and "no GPU left" in error
+
+
+@pytest.mark.parametrize("flavour", [OLD, NEW])
+def test_an_engine_that_ends_a_reply_too_soon_is_not_believed(flavour: str, model_dir: Path) -> None:
+    """Its limit is below ours: what it gave is not a whole reply."""
+    with running(flavour, model_dir) as engine:
+        engine.engine._llm._executor._max_seq_len = 10
+        error = engine.ask(request(max_tokens=100)).error
+    assert error is not None and "ended the reply after 6 of 100 tokens (length)" in error
+
+
+def test_what_is_live_fails_when_the_server_closes(model_dir: Path) -> None:
+    with running(OLD, model_dir) as engine:
+        _, sender = engine.begin(request(max_tokens=250))
+        assert sender.begun.wait(ANSWER_S)
+    assert sender.done.wait(ANSWER_S)
+    assert sender.error == "the server is shutting down" or sender.finish_reason == "length"

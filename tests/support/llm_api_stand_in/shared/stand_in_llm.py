@@ -38,6 +38,7 @@ LLM_ARGS = frozenset(
         "disable_overlap_scheduler",
         "orchestrator_type",
         "ray_worker_extension_cls",
+        "allreduce_strategy",
     }
 )
 

@@ -48,13 +48,17 @@ class RequestOutput:
     def __init__(self, executor: Any, request_id: int, prompt: list[int], params: Any) -> None:
         self.request_id = request_id
         self.prompt_token_ids = prompt
-        self.outputs = [CompletionOutput(0)]
+        self._outputs = [CompletionOutput(0)]
         self.cached_tokens = 0
         self._params = params
         self._done = False
         self._executor = weakref.ref(executor)
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Response] = asyncio.Queue()
+
+    @property
+    def outputs(self) -> list[CompletionOutput]:
+        return self._outputs
 
     @property
     def finished(self) -> bool:
