@@ -75,7 +75,6 @@ def test_panels_do_not_lie_over_one_another() -> None:
         ids.add(panel["id"])
 
 
-@pytest.mark.xfail(reason="the table is on its way into the README", strict=True)
 async def test_the_readme_lists_every_metric(told) -> None:
     section = (PROJECT / "README.md").read_text().partition("\n## Metrics\n")[2].partition("\n## ")[0]
     listed = set(OURS.findall(section))
