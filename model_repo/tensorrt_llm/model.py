@@ -9,8 +9,27 @@ does stats, flush and new weights (``checkpoint`` looks at them, ``ipc_weights``
 are LoRA's. None of these imports ``common``: what they need of it is handed in here.
 
 Log probs are of the raw logits, or with ``log_prob_mode=processed`` of those after temperature, penalties and truncation, if the
-version has the choice. A seed goes to the engine as it is; ``TorchSampler`` of the versions read draws the whole batch from one
-generator (``tensorrt_llm/_torch/pyexecutor/sampler.py``, ``get_generator``), so there it does not make a sample repeatable.
+version has the choice.
+
+What the LLM API does that one would not think, and where it is met:
+
+- Ids in, ids out: its own Triton model (``triton_backend/all_models/llmapi``) is text only, and reads ``decoupled`` from a YAML
+  that a server without automatic completion ignores. Ours is in the rendered ``config.pbtxt``.
+- Greedy where nothing is given, seed 0 where none is, the tokenizer's end token where none is: ``sampling``.
+- Ends: token ids are cut where a stop token is not to be included, log probs were not; ``min_tokens`` bans one end token only;
+  extra end tokens of a ``generation_config.json`` may get into a request where there is a tokenizer: ``sampling``, ``reply``.
+- ``logprobs`` 0 is none in one version and the sampled token's in the next; raw or processed is not a choice everywhere; penalties
+  are dropped without a word before 1.3.0rc24: ``names``.
+- Answers are all so far, several tokens at once, more log probs than tokens at times: ``tokens``. An iteration that ends without an
+  end, or with too few tokens, fails the request: ``reply``.
+- A request to workers that are gone waits for ever: ``loop``. So does a cancelled one in some versions: its end is not waited for.
+- A prompt beyond ``max_num_tokens`` is an error unless it is prefilled in chunks: ``settings``, on by default.
+- Keys and values of old weights, or of another adapter, must not be reused: ``llm_engine`` (``cache_salt``).
+- KV offload to the host, FP8 KV cache with reuse, and guided decoding with reuse have known faults in 1.2: ``warnings_of``; none is
+  on by default.
+- Weights in place exist with ray only, and want NCCL for its sums: ``settings``, ``ipc_weights``.
+- A seed goes to the engine as it is, but ``TorchSampler`` of the versions read draws the whole batch from one generator
+  (``tensorrt_llm/_torch/pyexecutor/sampler.py``, ``get_generator``): there it does not make a sample repeatable.
 
 Nothing of this has run on a GPU yet. What its tests run on is a stand-in for the LLM API in a real tritonserver
 (``tests/support/llm_api_stand_in``): parallelism, chunked prefill, speculation, weights in place and the library's own adapters

@@ -125,13 +125,15 @@ def read_features(classes: Mapping[str, Any], version: str, settings: Settings) 
     _refuse_missing(missing, version, settings)
     lacks = {f"{name.owner}.{name.name}" for name in missing}
     has_mode = "SamplingParams.logprobs_mode" not in lacks
+    if not has_mode:
+        _check_only_mode(settings, version)
     simple = "SamplingParams.logprobs_simple_format" not in lacks
     return Features(
         version=version,
         # 0, the sampled token alone, came with logprobs_mode. Before, bool(logprobs) switched them on, so 0 gave none.
         logprobs=0 if has_mode or simple else 1,
         simple_logprobs=simple,
-        logprobs_mode=_mode(classes, settings, version) if has_mode else _only_mode(settings, version),
+        logprobs_mode=_mode(classes, settings, version) if has_mode else None,
         penalties=_has_penalties(version, settings),
         cache_salt="LLM.generate_async.cache_salt" not in lacks,
         check_health="LLM._check_health" not in lacks,
@@ -171,7 +173,7 @@ def _mode(classes: Mapping[str, Any], settings: Settings, version: str) -> Any:
     return str(settings.log_probs) if value is None else value
 
 
-def _only_mode(settings: Settings, version: str) -> None:
+def _check_only_mode(settings: Settings, version: str) -> None:
     """A version without the choice: ``TorchSampler`` takes raw logits, ``TRTLLMSampler`` those after temperature and penalties."""
     only = LogProbs.PROCESSED if settings.has_cpp_sampler else LogProbs.RAW
     if settings.log_probs is not only:

@@ -45,7 +45,8 @@ def _value(token: int, entry: Any) -> float:
         return float(entry)
     if token not in entry:
         raise EngineFault(f"TensorRT-LLM gave log probs of {sorted(entry)[:4]}, but not of the sampled token {token}")
-    return float(getattr(entry[token], "logprob", entry[token]))
+    value: Any = entry[token]
+    return float(getattr(value, "logprob", value))
 
 
 def _checked(token: int, log_prob: float) -> float:

@@ -88,6 +88,26 @@ def test_a_longer_stop_word_ends_the_reply_and_frees_the_engine(engine: Engine) 
     assert not engine.engine._llm._executor._live
 
 
+def test_what_comes_after_the_end_in_one_update_is_dropped(model_dir: Path, engine: Engine, tmp_path: Path) -> None:
+    """Several tokens come at once with a stream interval or with speculation."""
+    ids = engine.ask(request(temperature=0.0)).all_ids
+    settings = tmp_path / "engine.yaml"
+    settings.write_text("stream_interval: 5\n")
+    with running(NEW, model_dir, engine_yaml=str(settings)) as joining:
+        whole = joining.ask(request(temperature=0.0))
+        sender = joining.ask(request(temperature=0.0, stop_words=(tuple(ids[1:3]),)))
+        assert joining.engine._llm._executor.stream_interval == 5
+    assert (whole.all_ids, len(whole.log_probs)) == (ids, 12)
+    assert (sender.all_ids, sender.finish_reason, len(sender.log_probs)) == (ids[:3], "stop", 3)
+
+
+def test_processed_log_probs_are_of_what_was_sampled_from(model_dir: Path, network: Any) -> None:
+    with running(NEW, model_dir, log_prob_mode="processed") as engine:
+        sender = engine.ask(request(temperature=0.5, max_tokens=1))
+    wanted = (network.logits(PROMPT) / 0.5).log_softmax(-1)[sender.all_ids[0]].item()
+    assert sender.log_probs == [pytest.approx(wanted, abs=1e-5)]
+
+
 def test_min_tokens_holds_back_every_end(engine: Engine) -> None:
     every = tuple(range(64))
     sender = engine.ask(request(end_ids=every, min_tokens=6, max_tokens=20, temperature=1.0))

@@ -41,6 +41,8 @@ class Request:
     generator: torch.Generator
     output: list[int] = field(default_factory=list)
     cached_tokens: int = 0
+    unsent: list[int] = field(default_factory=list)
+    unsent_log_probs: list[Any] = field(default_factory=list)
 
     @property
     def end_id(self) -> int:
@@ -54,6 +56,7 @@ class Executor:
         self, network: Network, traits: Traits, tokens_per_block: int, has_reuse: bool, max_seq_len: int
     ) -> None:
         self.network = network
+        self.stream_interval = 1
         self._traits = traits
         self._block = tokens_per_block
         self._has_reuse = has_reuse
@@ -142,7 +145,11 @@ class Executor:
             self._blocks |= {self._block_key(request, n) for n in range(1, full + 1)}
         mode = getattr(request.params, "logprobs_mode", "raw")
         entry = self._log_probs(processed if mode == "processed" else raw, token, request.params)
-        request.result.put(Response([token], entry, reason, request.cached_tokens))
+        request.unsent.append(token)
+        request.unsent_log_probs += entry
+        if reason is not None or len(request.output) % self.stream_interval == 1 % self.stream_interval:
+            request.result.put(Response(request.unsent, request.unsent_log_probs, reason, request.cached_tokens))
+            request.unsent, request.unsent_log_probs = [], []
 
     def _finish_reason(self, request: Request, token: int) -> str | None:
         if token == request.end_id or token in (request.params.stop_token_ids or []):

@@ -110,6 +110,7 @@ class StandInLlm:
         self._executor: Executor | None = Executor(
             network, self.traits, cache.tokens_per_block, cache.enable_block_reuse, self._max_seq_len
         )
+        self._executor.stream_interval = kwargs.get("stream_interval", 1)
 
     def shutdown(self) -> None:
         if self._executor is not None:
