@@ -8,15 +8,15 @@ of them, with what a version that lacks a name gets; ``sampling`` and ``tokens``
 does stats, flush and new weights (``checkpoint`` looks at them, ``ipc_weights`` hands them to running workers); ``lora_adapters``
 are LoRA's. None of these imports ``common``: what they need of it is handed in here.
 
-Log probs are of the raw logits, or with ``log_prob_mode=processed`` of those after temperature, penalties and truncation, if the
-version has the choice.
+Log probs are of the model's own logits (``log_prob_mode=raw``), or of those that were sampled from (``processed``), if the version
+has the choice.
 
 What the LLM API does that one would not think, and where it is met:
 
 - Ids in, ids out: its own Triton model (``triton_backend/all_models/llmapi``) is text only, and reads ``decoupled`` from a YAML
   that a server without automatic completion ignores. Ours is in the rendered ``config.pbtxt``.
 - Greedy where nothing is given, seed 0 where none is, the tokenizer's end token where none is: ``sampling``.
-- Ends: token ids are cut where a stop token is not to be included, log probs were not; ``min_tokens`` bans one end token only;
+- Ends: token ids are cut where a stop token is not to be included, log probs were not; ``min_tokens`` is not what it says;
   extra end tokens of a ``generation_config.json`` may get into a request where there is a tokenizer: ``sampling``, ``reply``.
 - ``logprobs`` 0 is none in one version and the sampled token's in the next; raw or processed is not a choice everywhere; penalties
   are dropped without a word before 1.3.0rc24: ``names``.
@@ -28,8 +28,10 @@ What the LLM API does that one would not think, and where it is met:
 - KV offload to the host, FP8 KV cache with reuse, and guided decoding with reuse have known faults in 1.2: ``warnings_of``; none is
   on by default.
 - Weights in place exist with ray only, and want NCCL for its sums: ``settings``, ``ipc_weights``.
-- A seed goes to the engine as it is, but ``TorchSampler`` of the versions read draws the whole batch from one generator
-  (``tensorrt_llm/_torch/pyexecutor/sampler.py``, ``get_generator``): there it does not make a sample repeatable.
+- Raw log probs are after penalties and the mask of a grammar, so neither goes with ``log_prob_mode=raw``: ``sampling``.
+- A seed goes to the engine as it is. ``TorchSampler`` of the 1.2 line draws the whole batch from one generator
+  (``tensorrt_llm/_torch/pyexecutor/sampler.py``, ``get_generator``), so there it does not make a sample repeatable; later ones have
+  a seed for each request.
 
 Nothing of this has run on a GPU yet. What its tests run on is a stand-in for the LLM API in a real tritonserver
 (``tests/support/llm_api_stand_in``): parallelism, chunked prefill, speculation, weights in place and the library's own adapters

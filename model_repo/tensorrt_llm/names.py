@@ -56,7 +56,6 @@ NAMES: tuple[Name, ...] = (
     Name("SamplingParams", "stop_token_ids", _SAMPLING),
     Name("SamplingParams", "include_stop_str_in_output", _SAMPLING),
     Name("SamplingParams", "max_tokens", _SAMPLING),
-    Name("SamplingParams", "min_tokens", _SAMPLING),
     Name("SamplingParams", "temperature", _SAMPLING),
     Name("SamplingParams", "top_k", _SAMPLING),
     Name("SamplingParams", "top_p", _SAMPLING),
@@ -106,6 +105,7 @@ class Features:
     """What the version at hand has. ``logprobs`` is the value of ``SamplingParams.logprobs`` that gives each sampled token's."""
 
     version: str
+    log_probs: LogProbs
     logprobs: int
     simple_logprobs: bool
     logprobs_mode: Any | None
@@ -130,6 +130,7 @@ def read_features(classes: Mapping[str, Any], version: str, settings: Settings) 
     simple = "SamplingParams.logprobs_simple_format" not in lacks
     return Features(
         version=version,
+        log_probs=settings.log_probs,
         # 0, the sampled token alone, came with logprobs_mode. Before, bool(logprobs) switched them on, so 0 gave none.
         logprobs=0 if has_mode or simple else 1,
         simple_logprobs=simple,

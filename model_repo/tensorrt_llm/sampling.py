@@ -1,17 +1,21 @@
 """A request as ``tensorrt_llm.SamplingParams``.
 
 End tokens. The engine stops by itself at ``end_id`` and ``stop_token_ids``; ours (``common.stop_words``) has the last word in any
-case, and stops it where words are longer or ``min_tokens`` holds ends back. What the engine is told, and why:
+case, and stops it where words are longer. What the engine is told, and why:
 
 - ``end_id`` is always set: where it is None, the LLM asks its tokenizer for one, or raises where it has none. A request without
-  end tokens has ``ignore_eos`` instead.
-- ``min_tokens`` bans ``end_id`` alone, in the sampler, as an index into the logits: without an end token that is -1, the last token
-  of the vocabulary. So it goes there only beside an end token.
-- The other end tokens go into ``stop_token_ids``, which ``min_tokens`` does not hold back; where there are both, they stay here.
+  end tokens has ``ignore_eos`` instead. The other end tokens go into ``stop_token_ids``.
+- With ``min_tokens`` it is told of no end at all, and ours holds them back: its own ``min_tokens`` bans ``end_id`` only, without an
+  end token the last of the vocabulary (index -1), counts the prompt in some versions, and changes raw log probs. An end token may
+  so be sampled before its time; the reply then goes on.
 - ``include_stop_str_in_output``: else the token ids lose their end, and in versions before 2026-08 the log probs do not.
 
 Sampling. Nothing given means greedy there, and ``seed`` None means 0, so all of it is always given. Greedy is ``top_k`` 1: not
 every version takes a temperature of 0.
+
+What is called raw log probs there are those before temperature and truncation, but after penalties and the mask of a grammar, which
+change the logits in place (``tensorrt_llm/_torch/pyexecutor/sampler.py``, ``_process_requests``; ``guided_decoder.py``). Ours are
+the model's own, so under ``log_prob_mode=raw`` penalties are refused here, and guided decoding when the model loads.
 """
 
 from __future__ import annotations
@@ -20,9 +24,12 @@ from typing import Any
 
 from .library import Library
 from .names import Features
+from .settings import LogProbs
 
 _PLACEHOLDER_END = 0
 """Where ``ignore_eos`` makes the engine take none."""
+
+_NEUTRAL = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 
 class RequestRefused(ValueError):
@@ -34,8 +41,7 @@ def sampling_params(request: Any, library: Library, features: Features, guide_en
 
     Raises: RequestRefused.
     """
-    if not features.penalties:
-        _refuse_penalties(request.sampling, features.version)
+    _check_penalties(request.sampling, features)
     arguments = {
         "max_tokens": request.max_tokens,
         "detokenize": False,
@@ -56,16 +62,11 @@ def sampling_params(request: Any, library: Library, features: Features, guide_en
 
 
 def _ends(request: Any) -> dict[str, Any]:
-    min_tokens = request.sampling.min_tokens
-    if not request.end_ids:
+    if not request.end_ids or request.sampling.min_tokens:
         return {"end_id": _PLACEHOLDER_END, "pad_id": _PLACEHOLDER_END, "ignore_eos": True}
     first, *others = request.end_ids
     ends: dict[str, Any] = {"end_id": first, "pad_id": first, "include_stop_str_in_output": True}
-    if min_tokens:
-        ends["min_tokens"] = min_tokens
-    elif others:
-        ends["stop_token_ids"] = others
-    return ends
+    return ends | {"stop_token_ids": others} if others else ends
 
 
 def _distribution(sampling: Any) -> dict[str, Any]:
@@ -81,13 +82,17 @@ def _distribution(sampling: Any) -> dict[str, Any]:
     }
 
 
-def _refuse_penalties(sampling: Any, version: str) -> None:
-    neutral = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-    for name, value in neutral.items():
-        if getattr(sampling, name) != value:
-            raise RequestRefused(
-                f"{name}: the sampler of TensorRT-LLM {version} does not apply it (parameter penalties); send {value}"
-            )
+def _check_penalties(sampling: Any, features: Features) -> None:
+    for name, neutral in _NEUTRAL.items():
+        if getattr(sampling, name) == neutral:
+            continue
+        if not features.penalties:
+            why = f"the sampler of TensorRT-LLM {features.version} does not apply it (parameter penalties)"
+        elif features.log_probs is LogProbs.RAW:
+            why = "TensorRT-LLM takes raw log probs after it; serve with log_prob_mode=processed"
+        else:
+            continue
+        raise RequestRefused(f"{name}: {why}; or send {neutral}")
 
 
 def _guide(request: Any, library: Library, guide_end: int | None) -> Any:

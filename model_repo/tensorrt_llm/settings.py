@@ -13,7 +13,8 @@
     chunked_prefill           true or false: a prompt may be longer than ``max_batch_tokens``
     max_batch_requests        requests in one forward pass (``max_batch_size``); 0: LLM's own choice
     max_batch_tokens          tokens in one forward pass (``max_num_tokens``); 0: LLM's own choice
-    guided_decoding           kinds of guides that requests may have, from ``GUIDES_BY_BACKEND``, or none
+    guided_decoding           kinds of guides that requests may have, from ``GUIDES_BY_BACKEND``, or none; needs
+                              ``log_prob_mode=processed``
     guided_decoding_backend   llguidance or xgrammar
     penalties                 auto, on or off: whether this version's sampler applies them; auto knows from which version on
     weight_update             reload: new weights by loading the LLM anew; in_place: through its workers, which takes
@@ -157,6 +158,11 @@ def read_settings(parameters: ParameterReads, limits: Limits, loras: Mapping[str
         weight_update=_choice(parameters, "weight_update", WeightUpdate, WeightUpdate.AUTO),
         has_reuse=reuse,
     )
+    if settings.guides and settings.log_probs is LogProbs.RAW:
+        raise SettingsError(
+            "parameter guided_decoding: TensorRT-LLM masks the logits before it takes log probs of them, so they are not raw; set "
+            "log_prob_mode to processed, or guided_decoding to none"
+        )
     if settings.weight_update is WeightUpdate.IN_PLACE and not settings.has_ray:
         raise SettingsError("parameter weight_update: in_place needs orchestrator_type: ray in engine_yaml; use reload")
     return settings

@@ -108,11 +108,10 @@ def test_processed_log_probs_are_of_what_was_sampled_from(model_dir: Path, netwo
     assert sender.log_probs == [pytest.approx(wanted, abs=1e-5)]
 
 
-def test_min_tokens_holds_back_every_end(engine: Engine) -> None:
-    every = tuple(range(64))
-    sender = engine.ask(request(end_ids=every, min_tokens=6, max_tokens=20, temperature=1.0))
+def test_min_tokens_holds_back_every_end_and_leaves_raw_log_probs_alone(engine: Engine, network: Any) -> None:
+    sender = engine.ask(request(end_ids=tuple(range(64)), min_tokens=6, max_tokens=20))
     assert (len(sender.all_ids), sender.finish_reason) == (7, "stop")
-    assert every[0] not in sender.all_ids[:6]
+    assert sender.log_probs == pytest.approx(raw_log_probs(network, PROMPT, sender.all_ids), abs=1e-5)
 
 
 def test_min_tokens_without_an_end_bans_no_token(engine: Engine, network: Any) -> None:
@@ -134,8 +133,9 @@ def test_penalties_are_refused_by_name_where_the_sampler_drops_them(model_dir: P
     assert error is not None and error.startswith("invalid request: presence_penalty: ") and "1.2.1" in error
 
 
-def test_penalties_reach_a_sampler_that_has_them(new_engine: Engine) -> None:
-    sender = new_engine.ask(request(frequency_penalty=1000.0, temperature=0.0, max_tokens=30))
+def test_penalties_reach_a_sampler_that_has_them(model_dir: Path) -> None:
+    with running(NEW, model_dir, log_prob_mode="processed") as engine:
+        sender = engine.ask(request(frequency_penalty=1000.0, temperature=0.0, max_tokens=30))
     assert len(set(sender.all_ids)) == 30
 
 
@@ -221,7 +221,7 @@ def test_an_engine_whose_workers_are_gone_is_loaded_anew(model_dir: Path) -> Non
 
 
 def test_a_guide_needs_the_engines_own_end_among_the_requests(model_dir: Path) -> None:
-    with running(NEW, model_dir, guided_decoding="regex") as engine:
+    with running(NEW, model_dir, guided_decoding="regex", log_prob_mode="processed") as engine:
         error = engine.ask(request(guide=Guide("regex", "a"), end_ids=(9,))).error
     assert error is not None and "guided reply with token 2" in error
 

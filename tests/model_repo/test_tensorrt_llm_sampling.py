@@ -27,7 +27,11 @@ def library(request: pytest.FixtureRequest) -> Iterator[Library]:
 
 
 def params_of(library: Library, guide_end: int | None = None, **changes: Any) -> Any:
-    features = read_features(library.names, library.version, make_settings(Path("model")))
+    return params_with(library, {}, guide_end, **changes)
+
+
+def params_with(library: Library, parameters: dict[str, str], guide_end: int | None = None, **changes: Any) -> Any:
+    features = read_features(library.names, library.version, make_settings(Path("model"), **parameters))
     return sampling_params(make_request(**changes), library, features, guide_end)
 
 
@@ -55,7 +59,7 @@ def test_greedy_needs_no_temperature_of_0(library: Library) -> None:
         ({"end_ids": (), "min_tokens": 3}, (0, True, None, None)),
         ({"end_ids": (9,)}, (9, False, None, None)),
         ({"end_ids": (9, 8, 7)}, (9, False, [8, 7], None)),
-        ({"end_ids": (9, 8, 7), "min_tokens": 3}, (9, False, None, 3)),
+        ({"end_ids": (9, 8, 7), "min_tokens": 3}, (0, True, None, None)),
     ],
 )
 def test_ends(library: Library, changes: dict[str, Any], wanted: tuple[Any, ...]) -> None:
@@ -91,7 +95,9 @@ def test_a_penalty_goes_there_or_is_refused(library: Library, changes: dict[str,
         with pytest.raises(RequestRefused, match=f"^{name}: the sampler of TensorRT-LLM 1.2.1 does not apply it"):
             params_of(library, **changes)
     else:
-        assert getattr(params_of(library, **changes), name) == value
+        with pytest.raises(RequestRefused, match=f"^{name}: TensorRT-LLM takes raw log probs after it"):
+            params_of(library, **changes)
+        assert getattr(params_with(library, {"log_prob_mode": "processed"}, **changes), name) == value
 
 
 def test_the_parameter_penalties_overrules_the_version(library: Library) -> None:

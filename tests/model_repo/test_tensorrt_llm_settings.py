@@ -83,6 +83,7 @@ def test_a_yaml_that_contradicts_is_refused_by_name(tmp_path: Path, text: str, w
         ({"penalties": "some"}, "penalties: 'some' is none of auto, on, off"),
         ({"guided_decoding": "ebnf_grammar"}, "guided_decoding: llguidance has no 'ebnf_grammar'"),
         ({"weight_update": "in_place"}, "weight_update: in_place needs orchestrator_type: ray"),
+        ({"guided_decoding": "json"}, "guided_decoding: TensorRT-LLM masks the logits before it takes log probs"),
         ({"engine_yaml": "/nowhere"}, "engine_yaml: /nowhere: No such file"),
     ],
 )
@@ -145,7 +146,9 @@ def test_guides_and_adapters_need_their_classes(tmp_path: Path) -> None:
     }
     read_features(without, found.version, make_settings(tmp_path))
     with pytest.raises(SettingsError, match="guided_decoding must be none"):
-        read_features(without, found.version, make_settings(tmp_path, guided_decoding="json"))
+        read_features(
+            without, found.version, make_settings(tmp_path, guided_decoding="json", log_prob_mode="processed")
+        )
     with pytest.raises(SettingsError, match="loras must be empty"):
         read_features(without, found.version, make_settings(tmp_path, loras=f"a={tmp_path}"))
 
@@ -157,6 +160,6 @@ def test_without_the_library_the_load_says_where_to_find_it() -> None:
 
 def test_known_faults_of_a_version_are_warned_of(tmp_path: Path) -> None:
     cache = yaml_file(tmp_path, "kv_cache_config: {host_cache_size: 1, dtype: fp8}")
-    settings = make_settings(tmp_path, engine_yaml=cache, guided_decoding="json")
+    settings = make_settings(tmp_path, engine_yaml=cache, guided_decoding="json", log_prob_mode="processed")
     assert [line.split("#")[1][:4] for line in known_faults(settings, "1.2.1")] == ["8813", "2699", "2660"]
     assert list(known_faults(settings, "1.3.0rc1")) == []

@@ -1,6 +1,7 @@
 """The stand-in's worker: a thread that samples one token for every live request in each step.
 
-By ``tensorrt_llm/_torch/pyexecutor/sampler.py``: ``min_tokens`` bans the index ``end_id``, whatever it is; without
+By ``tensorrt_llm/_torch/pyexecutor/sampler.py``: ``min_tokens`` bans the index ``end_id``, whatever it is; raw log probs are those
+after that and after penalties; without
 temperature, top_k and top_p a request is greedy; the end token is in the output. Blocks of a prompt can be used again when the
 request that made them has ended, by requests of the same salt and adapter.
 """
@@ -134,8 +135,8 @@ class Executor:
             request.result.put(Response(finish_reason=reason, cached_tokens=request.cached_tokens))
 
     def _step(self, request: Request) -> None:
-        raw = self.network.logits(request.prompt + request.output, request.adapter)
-        processed = self._processed(raw.clone(), request)
+        raw = self._changed_in_place(self.network.logits(request.prompt + request.output, request.adapter), request)
+        processed = self._processed(raw.clone(), request.params)
         token = int(torch.multinomial(processed.softmax(-1), 1, generator=request.generator))
         request.output.append(token)
         reason = self._finish_reason(request, token)
@@ -157,12 +158,15 @@ class Executor:
         is_full = len(request.prompt) + len(request.output) >= self._max_seq_len
         return "length" if len(request.output) >= request.params.max_tokens or is_full else None
 
-    def _processed(self, logits: Tensor, request: Request) -> Tensor:
-        params = request.params
-        if len(request.output) < (params.min_tokens or 0):
+    def _changed_in_place(self, logits: Tensor, request: Request) -> Tensor:
+        """Before log probs are taken, raw ones too."""
+        if len(request.output) < (request.params.min_tokens or 0):
             logits[request.end_id] = -torch.inf
         if self._traits.has_penalties:
-            _penalise(logits, request.prompt, request.output, params)
+            _penalise(logits, request.prompt, request.output, request.params)
+        return logits
+
+    def _processed(self, logits: Tensor, params: Any) -> Tensor:
         is_greedy = params.temperature is None and params.top_k is None and params.top_p is None
         if is_greedy or params.top_k == 1:
             return torch.full_like(logits, -torch.inf).index_fill_(0, logits.argmax(), 0.0)
