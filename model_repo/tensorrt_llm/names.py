@@ -111,6 +111,8 @@ class Features:
     logprobs_mode: Any | None
     """The value of ``SamplingParams.logprobs_mode``; None leaves it out."""
     penalties: bool
+    truncation: bool
+    """Whether processed log probs are those after top_k and top_p."""
     cache_salt: bool
     check_health: bool
     collective_rpc: bool
@@ -136,6 +138,7 @@ def read_features(classes: Mapping[str, Any], version: str, settings: Settings) 
         simple_logprobs=simple,
         logprobs_mode=_mode(classes, settings, version) if has_mode else None,
         penalties=_has_penalties(version, settings),
+        truncation=not settings.has_cpp_sampler,
         cache_salt="LLM.generate_async.cache_salt" not in lacks,
         check_health="LLM._check_health" not in lacks,
         collective_rpc="LLM._collective_rpc" not in lacks,

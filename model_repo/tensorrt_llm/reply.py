@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 from .llm_engine import LlmEngine
+from .sampling import is_certain
+from .settings import LogProbs
 from .tokens import EngineFault, cached_tokens, new_tokens
 
 STOP = "stop"
@@ -24,11 +26,16 @@ class Reply:
         self.task: asyncio.Task[str] | None = None
         self._loop = loop
         self._output: Any = None
+        self._is_certain = False
         self._timer: asyncio.TimerHandle | None = None
 
     async def run(self, engine: LlmEngine, weight_version: int) -> str:
         """To the reply's end; its finish reason. Raises: RequestRefused, EngineFault, or what the engine raises."""
         self.weight_version = weight_version
+        # TRTLLMSampler gives what a greedy token would have had by chance.
+        self._is_certain = engine.features.log_probs is LogProbs.PROCESSED and is_certain(
+            self.generation.request.sampling
+        )
         self._output = engine.submit(self.generation.request)
         async for update in self._output:
             reason = self._take(update)
@@ -51,7 +58,8 @@ class Reply:
         now = self._loop.time()
         # Several tokens may come at once (speculation, a stream interval); what follows the reply's end is dropped.
         for token, log_prob in new_tokens(output, len(generation.output_ids)):
-            reason: str | None = generation.add(token, log_prob, self.weight_version, now)
+            value = 0.0 if self._is_certain else log_prob
+            reason: str | None = generation.add(token, value, self.weight_version, now)
             if reason is not None:
                 return reason
         if update.finished:

@@ -24,7 +24,7 @@ from typing import Any
 
 from .library import Library
 from .names import Features
-from .settings import LogProbs
+from .settings import CPP_SAMPLER, LogProbs
 
 _PLACEHOLDER_END = 0
 """Where ``ignore_eos`` makes the engine take none."""
@@ -42,6 +42,7 @@ def sampling_params(request: Any, library: Library, features: Features, guide_en
     Raises: RequestRefused.
     """
     _check_penalties(request.sampling, features)
+    _check_truncation(request.sampling, features)
     arguments = {
         "max_tokens": request.max_tokens,
         "detokenize": False,
@@ -70,7 +71,7 @@ def _ends(request: Any) -> dict[str, Any]:
 
 
 def _distribution(sampling: Any) -> dict[str, Any]:
-    is_greedy = sampling.temperature == 0
+    is_greedy = is_certain(sampling)
     return {
         "temperature": 1.0 if is_greedy else sampling.temperature,
         "top_k": 1 if is_greedy else sampling.top_k,
@@ -93,6 +94,22 @@ def _check_penalties(sampling: Any, features: Features) -> None:
         else:
             continue
         raise RequestRefused(f"{name}: {why}; or send {neutral}")
+
+
+def _check_truncation(sampling: Any, features: Features) -> None:
+    if features.truncation or is_certain(sampling):
+        return
+    for name, value, neutral in (("runtime_top_k", sampling.top_k, 0), ("runtime_top_p", sampling.top_p, 1.0)):
+        if value != neutral:
+            raise RequestRefused(
+                f"{name}: {CPP_SAMPLER} takes log probs before it truncates, so they would not be of what is sampled from; send "
+                f"{neutral}, or serve with TorchSampler"
+            )
+
+
+def is_certain(sampling: Any) -> bool:
+    """Whether one token only can be sampled."""
+    return bool(sampling.temperature == 0 or sampling.top_k == 1)
 
 
 def _guide(request: Any, library: Library, guide_end: int | None) -> Any:

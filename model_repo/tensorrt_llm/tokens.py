@@ -44,7 +44,11 @@ def _value(token: int, entry: Any) -> float:
     if not isinstance(entry, dict):
         return float(entry)
     if token not in entry:
-        raise EngineFault(f"TensorRT-LLM gave log probs of {sorted(entry)[:4]}, but not of the sampled token {token}")
+        # So does TorchSampler of some builds before logprobs_mode: the best tokens, whichever was sampled.
+        raise EngineFault(
+            f"TensorRT-LLM gave log probs of {sorted(entry)[:4]}, but not of the sampled token {token}; in this version serve with "
+            "sampler_type: TRTLLMSampler in engine_yaml and log_prob_mode=processed"
+        )
     value: Any = entry[token]
     return float(getattr(value, "logprob", value))
 

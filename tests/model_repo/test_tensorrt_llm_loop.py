@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,31 @@ def test_processed_log_probs_are_of_what_was_sampled_from(model_dir: Path, netwo
         sender = engine.ask(request(temperature=0.5, max_tokens=1))
     wanted = (network.logits(PROMPT) / 0.5).log_softmax(-1)[sender.all_ids[0]].item()
     assert sender.log_probs == [pytest.approx(wanted, abs=1e-5)]
+
+
+def test_a_version_without_the_sampled_tokens_log_prob_says_what_to_serve_with(model_dir: Path) -> None:
+    with running(OLD, model_dir) as engine:
+        executor = engine.engine._llm._executor
+        executor._traits = replace(executor._traits, logprobs_have_sampled=False)
+        error = engine.ask(request(max_tokens=60)).error
+    assert error is not None and "sampler_type: TRTLLMSampler in engine_yaml and log_prob_mode=processed" in error
+
+
+def test_the_cpp_sampler_has_log_probs_of_what_was_sampled_from_or_refuses(
+    model_dir: Path, network: Any, tmp_path: Path
+) -> None:
+    settings = tmp_path / "engine.yaml"
+    settings.write_text("sampler_type: TRTLLMSampler\n")
+    with running(OLD, model_dir, engine_yaml=str(settings), log_prob_mode="processed") as engine:
+        warm, greedy, cut = (
+            engine.ask(request(**how)) for how in ({"temperature": 0.5}, {"temperature": 0.0}, {"top_p": 0.9})
+        )
+    wanted = (network.logits(PROMPT) / 0.5).log_softmax(-1)[warm.all_ids[0]].item()
+    assert warm.log_probs[0] == pytest.approx(wanted, abs=1e-5)
+    assert (greedy.all_ids[0], set(greedy.log_probs)) == (int(network.logits(PROMPT).argmax()), {0.0})
+    assert cut.error is not None and cut.error.startswith(
+        "invalid request: runtime_top_p: TRTLLMSampler takes log probs before"
+    )
 
 
 def test_min_tokens_holds_back_every_end_and_leaves_raw_log_probs_alone(engine: Engine, network: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from stand_in_network import Network
-from stand_in_results import RequestOutput, Response
+from stand_in_results import Logprob, RequestOutput, Response
 from torch import Tensor
 
 GLOBAL_SEED = 42
@@ -30,6 +30,8 @@ class Traits:
     has_seeds: bool
     has_logprobs_mode: bool
     zero_logprobs_is_sampled: bool
+    logprobs_have_sampled: bool = True
+    is_cpp_sampler: bool = False
 
 
 @dataclass
@@ -145,7 +147,7 @@ class Executor:
             full = len(request.prompt + request.output) // self._block
             self._blocks |= {self._block_key(request, n) for n in range(1, full + 1)}
         mode = getattr(request.params, "logprobs_mode", "raw")
-        entry = self._log_probs(processed if mode == "processed" else raw, token, request.params)
+        entry = self._log_probs(raw, processed if mode == "processed" else raw, token, request.params)
         request.unsent.append(token)
         request.unsent_log_probs += entry
         if reason is not None or len(request.output) % self.stream_interval == 1 % self.stream_interval:
@@ -179,19 +181,20 @@ class Executor:
             logits[ordered.indices[beyond]] = -torch.inf
         return logits
 
-    def _log_probs(self, logits: Tensor, token: int, params: Any) -> list[Any]:
-        from stand_in_results import Logprob
-
+    def _log_probs(self, raw: Tensor, logits: Tensor, token: int, params: Any) -> list[Any]:
         count = params.logprobs
         if count is None or (count == 0 and not self._traits.zero_logprobs_is_sampled):
             return []
+        if self._traits.is_cpp_sampler:
+            temperature = 1.0 if params.temperature is None else params.temperature
+            logits = raw / temperature
         log_probs = logits.log_softmax(-1)
         own = log_probs[token].item()
         if count == 0 and getattr(params, "logprobs_simple_format", False):
             return [own]
         best = log_probs.topk(count) if count else None
         entry = {int(i): Logprob(v.item(), n) for n, (v, i) in enumerate(zip(*best, strict=True), 1)} if best else {}
-        return [entry | {token: Logprob(own)}]
+        return [entry | {token: Logprob(own)} if self._traits.logprobs_have_sampled else entry]
 
 
 def _penalise(logits: Tensor, prompt: list[int], output: list[int], params: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +107,11 @@ class StandInLlm:
         cache = KvCacheConfig(**cache) if isinstance(cache, dict) else cache
         self._max_seq_len = kwargs.get("max_seq_len") or 256
         network = Network(Path(model))
+        traits = self.traits
+        if kwargs.get("sampler_type") == "TRTLLMSampler":
+            traits = replace(traits, has_penalties=True, has_seeds=True, is_cpp_sampler=True)
         self._executor: Executor | None = Executor(
-            network, self.traits, cache.tokens_per_block, cache.enable_block_reuse, self._max_seq_len
+            network, traits, cache.tokens_per_block, cache.enable_block_reuse, self._max_seq_len
         )
         self._executor.stream_interval = kwargs.get("stream_interval", 1)
 
