@@ -201,7 +201,9 @@ async def test_instructions_are_those_of_the_request_alone(serve: Serve, says) -
         first = await client.responses.create(model=M, input="hi", instructions="Be brief.")
         second = await client.responses.create(model=M, input="go on", previous_response_id=first.id)
     assert (first.instructions, second.instructions) == ("Be brief.", None)
-    prompts = [server.state.services.models.default.renderer.decode(request.prompt_ids.tolist()) for request in engine.requests]
+    prompts = [
+        server.state.services.models.default.renderer.decode(request.prompt_ids.tolist()) for request in engine.requests
+    ]
     assert "Be brief." in prompts[0]
     assert "Be brief." not in prompts[1]
 
