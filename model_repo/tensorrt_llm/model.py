@@ -29,7 +29,7 @@ What the LLM API does that one would not think, and where it is met:
   on by default.
 - Weights in place exist with ray only, and want NCCL for its sums: ``settings``, ``ipc_weights``.
 - Some builds of the 1.2 line give the log probs of the best tokens, and not the sampled one's. There ``sampler_type:
-  TRTLLMSampler`` in the YAML and ``log_prob_mode=processed`` have it, of the logits before truncation: no top_k and top_p with it: ``tokens``,
+  TRTLLMSampler`` in the YAML and ``log_prob_mode=processed`` have it, but before truncation: without top_k and top_p; ``tokens``,
   ``sampling``.
 - Raw log probs are after penalties and the mask of a grammar, so neither goes with ``log_prob_mode=raw``: ``sampling``.
 - A seed goes to the engine as it is. ``TorchSampler`` of the 1.2 line draws the whole batch from one generator
