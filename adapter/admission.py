@@ -8,14 +8,18 @@ is told so while it still listens, since nothing is sent to one that waits. The 
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from adapter.errors import TooManyRequests
 
-RETRY_AFTER_S = 1.0
-"""Clients back off by themselves from there."""
+LEAST_RETRY_AFTER_S, MOST_RETRY_AFTER_S = 1.0, 60.0
+"""Clients back off by themselves from there, and a guess is no reason to stay away for long."""
+SMOOTHING = 0.1
+"""Weight of the newest request in the mean of how long places are kept."""
 
 
 class Admission:
@@ -29,6 +33,8 @@ class Admission:
         self._max_running = max_running
         self._max_queued = max_queued
         self._max_wait_s = max_wait_s
+        self._mean_s = 0.0
+        """How long a request keeps its places, on the average of the last ones."""
         self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
         """Requests that wait: how many turns each has, and what it waits for."""
 
@@ -44,9 +50,11 @@ class Admission:
             await self._wait(count)
         else:
             self.running += count
+        began = time.monotonic()
         try:
             yield
         finally:
+            self._mean_s += SMOOTHING * (time.monotonic() - began - self._mean_s)
             self.running -= count
             self._admit()
 
@@ -57,7 +65,7 @@ class Admission:
     async def _wait(self, count: int) -> None:
         if len(self._queue) >= self._max_queued:
             raise TooManyRequests(
-                f"{self.running} turns run and {len(self._queue)} wait; no more may", retry_after=RETRY_AFTER_S
+                f"{self.running} turns run and {len(self._queue)} wait; no more may", retry_after=self._retry_after()
             )
         waiting: tuple[int, asyncio.Future[None]] = (count, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
@@ -70,8 +78,13 @@ class Admission:
             self._leave(waiting)
             if isinstance(error, TimeoutError):
                 message = f"the turn waited {self._max_wait_s:g} s for others to end"
-                raise TooManyRequests(message, retry_after=RETRY_AFTER_S) from error
+                raise TooManyRequests(message, retry_after=self._retry_after()) from error
             raise
+
+    def _retry_after(self) -> float:
+        """Seconds until those who wait now have their places, if things go on as they went."""
+        ahead = math.ceil((len(self._queue) + 1) / (self._max_running or 1))
+        return float(math.ceil(min(max(ahead * self._mean_s, LEAST_RETRY_AFTER_S), MOST_RETRY_AFTER_S)))
 
     def _leave(self, waiting: tuple[int, asyncio.Future[None]]) -> None:
         """Out of the queue; or out of the place that it was given in the same moment."""

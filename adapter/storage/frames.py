@@ -75,6 +75,10 @@ class OtherVersion(JournalDamaged):
     """A journal of another version."""
 
 
+MOST_STARTS = 2**48
+"""A damaged header could claim the last epoch that fits, and the next start would have none."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileHeader:
     """Whose journal a file is: ``slot`` of the worker, ``epoch`` of its start."""
@@ -95,6 +99,8 @@ class FileHeader:
             raise JournalDamaged("this is no journal: the magic is missing")
         if version != VERSION:
             raise OtherVersion(f"the journal's version is {version}; this server reads version {VERSION}")
+        if epoch > MOST_STARTS:
+            raise JournalDamaged(f"the epoch is {epoch}; no process was started so often")
         return cls(slot, epoch)
 
 
