@@ -246,6 +246,16 @@ def test_a_damaged_file_header_costs_no_session(tmp_path: Path) -> None:
     assert found.damages[0].extent.start == 0
 
 
+def test_an_epoch_that_cannot_be_is_damage_and_the_next_start_has_one(tmp_path: Path) -> None:
+    path = segment(tmp_path, frame(0).encode()).path
+    whole = path.read_bytes()
+    path.write_bytes(whole[: FILE_HEADER_BYTES - 8] + b"\xff" * 8 + whole[FILE_HEADER_BYTES:])
+    found = recover(tmp_path, 0)
+    assert found.catalog.count("s") == 1
+    assert "no process was started so often" in found.reports[0]
+    FileHeader(0, found.epoch).encode()
+
+
 def test_another_version_stops_the_start(tmp_path: Path) -> None:
     path = segment(tmp_path, frame(0).encode()).path
     path.write_bytes(path.read_bytes().replace(b"\1\0\0\0", b"\2\0\0\0", 1))
