@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from common.control import Control
 from common.front import ControlCall
@@ -22,13 +23,14 @@ from model_repo.tensorrt_llm.llm_engine import LlmEngine
 from model_repo.tensorrt_llm.loop import GenerationLoop
 from model_repo.tensorrt_llm.settings import Settings, read_settings
 from model_repo.tensorrt_llm.weight_control import WeightControl
-from tests.model_repo.doubles import FakeSender
+from tests.model_repo.doubles import FakeSender, make_request
 from tests.support.llm_api_stand_in import installed
 
 ANSWER_S = 20.0
 """Far more than any takes; reaching it fails the test."""
 
 VOCAB, MAX_SEQ_LEN = 64, 256
+PROMPT = [5, 6, 7, 8]
 
 
 @dataclass
@@ -115,3 +117,9 @@ def raw_log_probs(network: Any, prompt: Sequence[int], output: Sequence[int]) ->
     ids = [*prompt, *output]
     rows = [network.logits(ids[:end]).log_softmax(-1) for end in range(len(prompt), len(ids))]
     return [row[token].item() for row, token in zip(rows, output, strict=True)] if rows else [torch.nan]
+
+
+def request(**changes: Any) -> GenerateRequest:
+    """A streamed request for up to 12 tokens after PROMPT, without an end; ``changes`` as in ``make_request``."""
+    defaults: dict[str, Any] = {"prompt_ids": np.array(PROMPT, np.int32), "end_ids": (), "max_tokens": 12}
+    return make_request(**(defaults | changes))
