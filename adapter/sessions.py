@@ -22,10 +22,11 @@ from adapter.errors import Conflict, Gone, NotFound, SessionDamaged, TooManyRequ
 from adapter.exporting import Exporting, Render, cancel
 from adapter.feed import SessionFeed
 from adapter.finished import Finished, FinishedSessions
+from adapter.loading import UNREADABLE, Loading
 from adapter.ownership import Ownership
 from adapter.recorder import Recorder, Unrecorded
 from adapter.replies import ReplayBudget, ReplyBook
-from adapter.restoring import Terms, restore_trajectory
+from adapter.restoring import Restored, Terms
 from adapter.session import Session, SessionState, StoredSession, check_name
 from adapter.session_bodies import FinishRequest, SessionSettings
 from adapter.storage.errors import StorageError
@@ -37,9 +38,6 @@ __all__ = ["Session", "SessionState", "Sessions"]
 
 ROOM_RETRY_S = 5.0
 """Turns take seconds; a session can be spilled when its last one has ended."""
-
-_UNREADABLE = (StorageError, ValueError, LookupError, StopIteration)
-"""What reading a session's frames may raise."""
 
 
 class Sessions:
@@ -64,6 +62,7 @@ class Sessions:
         self._ownership = ownership or Ownership()
         self._exporting = Exporting(decode, weight_version, config.finish_grace_s)
         self.recorder = recorder or Unrecorded()
+        self._loading = Loading(self.recorder, self._session)
         self._live: dict[str, Session] = {}
         self._stored: dict[str, StoredSession | None] = {} if recovered is None else dict.fromkeys(recovered.catalog)
         """None where nobody has asked yet."""
@@ -135,7 +134,7 @@ class Sessions:
         if known is None:
             try:
                 terms = Terms.read(next(self.recorder.frames(sid)))
-            except _UNREADABLE:
+            except UNREADABLE:
                 return None
             known = self._stored[sid] = StoredSession(terms.created_at, terms.key_fingerprint)
         return known
@@ -183,14 +182,24 @@ class Sessions:
         """Out of the journal. Raises: SessionDamaged."""
         if sid in self._damaged:
             raise SessionDamaged(f"session {sid!r} cannot be rebuilt: {self._damaged[sid]}")
-        frames = self.recorder.frames(sid)
         try:
-            terms = Terms.read(next(frames))
-            session = self._session(sid, SessionSettings.parse(terms.settings), terms)
-            restored = restore_trajectory(session.trajectory, frames)
-        except _UNREADABLE as error:
+            made = self._loading.read(sid)
+        except UNREADABLE as error:
             self._damaged[sid] = str(error)
             raise SessionDamaged(f"session {sid!r} cannot be rebuilt: {error}") from error
+        return self._take_in(sid, *made)
+
+    async def load(self, sid: str) -> None:
+        """A session that is in the journal only comes into memory, read beside the event loop. ``find`` tells what is wrong with it."""
+        known = self._stored.get(sid)
+        if sid not in self._stored or sid in self._damaged:
+            return
+        made = await self._loading.read_beside(sid)
+        # Whoever loaded it meanwhile may have gone on with it, and it may be stored again: then what was read is out of date.
+        if made is not None and sid in self._stored and self._stored[sid] is known:
+            self._take_in(sid, *made)
+
+    def _take_in(self, sid: str, session: Session, restored: Restored) -> Session:
         known = self._stored.pop(sid)
         session.turns_started = max(restored.turns_started, known.turns_started if known is not None else 0)
         session.size += restored.size

@@ -76,6 +76,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.responses",
         "adapter.feed",
         "adapter.restoring",
+        "adapter.loading",
         "adapter.journaling",
         "adapter.journal_check",
         "adapter.sessions",

@@ -49,6 +49,9 @@ async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
     """The innermost layer of every request: what it raises is answered as any handler's errors."""
     if request.app[STATE].access.on:
         _check(request)
+    sid = request.match_info.get("sid", request.get(KEY_SESSION))
+    if sid is not None:
+        await request.app[STATE].sessions.load(sid)
     return await handler(request)
 
 

@@ -17,7 +17,7 @@ from aiohttp import web
 from adapter.errors import BadRequest, Conflict
 from adapter.http.bodies import read_json_object
 from adapter.http.failures import Handler
-from adapter.http.session_name import known_session, session_of
+from adapter.http.session_name import known_session, load_named, session_of
 from adapter.http.state import PROTOCOL, STATE
 from adapter.http.turns import answer, start_reply
 from adapter.protocols.base import WireProtocol
@@ -40,6 +40,7 @@ def _handler(protocol: WireProtocol) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         request[PROTOCOL] = protocol
         body = await read_json_object(request)
+        await load_named(request, protocol, body)
         if wants_reply_again(body):
             return await _reconnect(request, protocol, body)
         chat = protocol.parse_request(body)

@@ -23,7 +23,7 @@ from aiohttp import web
 from adapter.errors import AdapterError, BadRequest, Gone, Interrupted, NotFound
 from adapter.http.bodies import read_json_object
 from adapter.http.failures import Handler, MethodNotAllowed
-from adapter.http.session_name import known_session
+from adapter.http.session_name import known_session, load_named
 from adapter.http.state import PROTOCOL, STATE
 from adapter.http.stream import EventStream
 from adapter.http.turns import Asked, answer, ask
@@ -71,6 +71,7 @@ def _spoken(handler: Handler) -> Handler:
 
 async def create(request: web.Request) -> web.StreamResponse:
     body = await read_json_object(request)
+    await load_named(request, RESPONSES, body)
     conversation = _store(request, body).completed(body)
     background, stored = body.get("background") is True, body.get("store") is not False
     if background and not stored:
@@ -86,6 +87,7 @@ async def create(request: web.Request) -> web.StreamResponse:
 async def count_input_tokens(request: web.Request) -> web.StreamResponse:
     """Opens no session."""
     body = await read_json_object(request)
+    await load_named(request, RESPONSES, body)
     state = request.app[STATE]
     session = known_session(request, state.sessions, RESPONSES, body)
     conversation = _store(request, body).completed(body)

@@ -32,6 +32,12 @@ def session_of(request: web.Request, sessions: Sessions, protocol: WireProtocol,
     return sessions.find(sid) if sid is not None else sessions.find_or_open(_own_name(request, protocol, body))
 
 
+async def load_named(request: web.Request, protocol: WireProtocol, body: Mapping[str, Any]) -> None:
+    """Have the session in memory that ``session_of`` will look for; one that the URL or the key names is by now (``http.auth``)."""
+    if _given_name(request) is None:
+        await request.app[STATE].sessions.load(_own_name(request, protocol, body))
+
+
 def known_session(
     request: web.Request, sessions: Sessions, protocol: WireProtocol, body: Mapping[str, Any]
 ) -> Session | None:

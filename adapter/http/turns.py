@@ -13,7 +13,7 @@ from adapter.http.bodies import read_json_object
 from adapter.http.choices import ChoicesMaker
 from adapter.http.failures import Handler
 from adapter.http.making import ReplyMaker
-from adapter.http.session_name import known_session, session_of
+from adapter.http.session_name import known_session, load_named, session_of
 from adapter.http.state import PROTOCOL, STATE
 from adapter.http.stream import SERVER_SENT_EVENTS, EventStream, StreamStyle, write_whole
 from adapter.labels import label_request
@@ -37,7 +37,9 @@ def turn_handler(protocol: WireProtocol, amend: Amend = _as_it_is, style: Stream
 
     async def handle(request: web.Request) -> web.StreamResponse:
         request[PROTOCOL] = protocol
-        asked = ask(request, protocol, amend(request, await read_json_object(request)))
+        body = amend(request, await read_json_object(request))
+        await load_named(request, protocol, body)
+        asked = ask(request, protocol, body)
         return await answer(request, asked.reply, stream=asked.chat.stream, style=style)
 
     return handle
@@ -111,6 +113,7 @@ def count_tokens_handler(protocol: WireProtocol, amend: Amend = _as_it_is, membe
         request[PROTOCOL] = protocol
         body = amend(request, await read_json_object(request))
         state = request.app[STATE]
+        await load_named(request, protocol, body)
         session = known_session(request, state.sessions, protocol, body)
         count = await count_prompt_tokens(state.services, session, protocol.parse_request(body))
         return web.Response(body=orjson.dumps({member: count}), content_type="application/json")
