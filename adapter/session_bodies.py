@@ -12,13 +12,13 @@ from adapter.sampling import SessionSampling, read_settings
 from adapter.trajectory import REWARD_FIELDS, ExportFilters, RewardSpec
 from adapter.types import HistoryPolicy
 
-_OPEN_FIELDS = frozenset(
+OPEN_FIELDS = frozenset(
     {
         "sid", "sampling", "policy", "max_context_tokens", "max_turns", "max_session_tokens", "metadata",
         "max_weight_lag", "on_weight_lag",
     }
 )  # fmt: skip
-_FINISH_FIELDS = frozenset(
+FINISH_FIELDS = frozenset(
     {*REWARD_FIELDS, "filters", "metadata", "index", "group_index", "prompt", "label", "max_sample_tokens"}
 )
 
@@ -52,7 +52,7 @@ class SessionSettings:
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> SessionSettings:
         """Raises: BadRequest, naming the field."""
-        _only(body, _OPEN_FIELDS)
+        _only(body, OPEN_FIELDS)
         sampling = body.get("sampling", {})
         if not isinstance(sampling, dict):
             raise BadRequest("sampling must be an object", field="sampling")
@@ -90,7 +90,7 @@ class FinishRequest:
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> FinishRequest:
         """Raises: BadRequest, naming the field."""
-        _only(body, _FINISH_FIELDS)
+        _only(body, FINISH_FIELDS)
         return cls(
             rewards=RewardSpec.parse(body),
             filters=ExportFilters.parse(body.get("filters")),

@@ -12,7 +12,7 @@ GET  /v1/sessions/SID/samples                    what finish would give now; POS
 GET  /v1/sessions/SID/events, .../replies/NUMBER/events     reading along: ``http.events``
 GET  /v1/sessions/SID/history                    its conversation; POST /v1/sessions/SID/interrupt stops its turns
 GET  /v1/engine, POST /v1/engine/pause, .../resume, .../weights      the engine: ``http.engine_control``
-GET  /healthz   GET /readyz   GET /metrics
+GET  /healthz   GET /readyz   GET /metrics   GET /openapi.json
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from adapter.http import (
     gemini,
     health,
     models,
+    openapi,
     responses,
     turns,
 )
@@ -69,4 +70,5 @@ def build_app(state: ServerState) -> web.Application:
     app.router.add_get("/healthz", health.alive)
     app.router.add_get("/readyz", health.ready)
     add_metrics(app)
+    openapi.add_routes(app.router)
     return app

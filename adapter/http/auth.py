@@ -1,6 +1,6 @@
 """Who may do what, once access keys are on; without an admin key everybody may do everything.
 
-    /healthz, /readyz          open to all; what /readyz says beside yes or no takes the admin key
+    /healthz, /readyz, /openapi.json      open to all; what /readyz says beside yes or no takes the admin key
     /metrics                   the admin key, unless ``--metrics-public``
     the protocols' routes      the admin key, or the key of the session that the request belongs to
     reading along, history, interrupt     the same
@@ -21,7 +21,7 @@ from adapter.http.failures import Handler
 from adapter.http.speaking import protocol_of
 from adapter.http.state import PROTOCOL, STATE
 
-OPEN = frozenset({"/healthz", "/readyz"})
+OPEN = frozenset({"/healthz", "/readyz", "/openapi.json"})
 METRICS = "/metrics"
 
 OF_ONE_SESSION = frozenset(

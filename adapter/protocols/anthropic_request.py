@@ -28,7 +28,7 @@ from adapter.protocols.reading import Fields
 from adapter.protocols.template_options import TemplateOptions
 from adapter.types import ChatRequest, OutputFormat
 
-_REFUSED: Mapping[str, Collection[Any]] = {
+REFUSED: Mapping[str, Collection[Any]] = {
     **FOREIGN_KNOBS,
     **dict.fromkeys(
         (
@@ -40,7 +40,7 @@ _REFUSED: Mapping[str, Collection[Any]] = {
     "parallel_tool_calls": (True,),
 }  # fmt: skip
 
-_HONOURED = SAMPLING_KNOBS | {
+HONOURED = SAMPLING_KNOBS | {
     "model", "messages", "system", "max_tokens", "stop_sequences", "stream", "thinking", "output_config", "output_format",
     "context_management", "tools", "tool_choice", "chat_template_kwargs",
 }  # fmt: skip
@@ -52,7 +52,7 @@ _THINKING_TYPES = {"enabled": True, "adaptive": True, "disabled": False, "betwee
 def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
     """``without``: rules of ``normalise`` to leave out. Raises: BadRequest."""
     fields = Fields.of_body(body)
-    refuse_knobs(fields, _REFUSED)
+    refuse_knobs(fields, REFUSED)
     normaliser = Normaliser(without)
     tools = read_tools(fields)
     history = MessagesHistory(normaliser, tools)
@@ -61,7 +61,7 @@ def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = (
     sampling = read_sampling(fields)
     max_tokens = fields.integer_or_none("max_tokens", 1)
     check_token_limits(fields, sampling, max_tokens)
-    unused = [*unused_names(fields, _HONOURED | _REFUSED.keys()), *history.unused]
+    unused = [*unused_names(fields, HONOURED | REFUSED.keys()), *history.unused]
     options = _read_template_options(fields, unused)
     _check_context_management(fields, unused)
     return ChatRequest(

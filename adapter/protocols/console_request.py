@@ -31,14 +31,14 @@ from adapter.protocols.knobs import (
 from adapter.protocols.reading import Fields, claim_name
 from adapter.types import ChatRequest, Message, Tool
 
-_REFUSED: Mapping[str, Collection[Any]] = {
+REFUSED: Mapping[str, Collection[Any]] = {
     **FOREIGN_KNOBS,
     **dict.fromkeys(("model_slot_override", "messages", "prompt", "system", "instructions"), ()),
     **dict.fromkeys(("tool_choice", "response_format"), ("auto",)),
     "parallel_tool_calls": (True,),
 }
 
-_HONOURED = SAMPLING_KNOBS | {
+HONOURED = SAMPLING_KNOBS | {
     "input", "model", "max_tokens", "stop", "stream", "tools", "session_id", "reconnect", "chat_template_kwargs", "request_context",
 }  # fmt: skip
 
@@ -56,7 +56,7 @@ def wants_reply_again(body: Mapping[str, Any]) -> bool:
 def parse_console_request(body: Mapping[str, Any]) -> ChatRequest:
     """``messages`` are the new input only; ``handles`` the call ids of its results. Raises: BadRequest."""
     fields = Fields.of_body(body)
-    refuse_knobs(fields, _REFUSED)
+    refuse_knobs(fields, REFUSED)
     messages, handles = _read_input(fields)
     sampling = read_sampling(fields)
     max_tokens = fields.integer_or_none("max_tokens", 1)
@@ -64,7 +64,7 @@ def parse_console_request(body: Mapping[str, Any]) -> ChatRequest:
     context = fields.object_or_none("request_context")
     if context is not None and context.has("thinking_level"):
         raise context.wrong("thinking_level", "is not supported by this server; use chat_template_kwargs")
-    unused = unused_names(fields, _HONOURED | _REFUSED.keys())
+    unused = unused_names(fields, HONOURED | REFUSED.keys())
     return ChatRequest(
         messages=tuple(messages),
         tools=_read_tools(fields),

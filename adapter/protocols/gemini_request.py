@@ -36,7 +36,7 @@ from adapter.types import ChatRequest, OutputFormat
 
 _THINKING = "generationConfig.thinkingConfig"
 
-_REFUSED: Mapping[str, Collection[Any]] = {
+REFUSED: Mapping[str, Collection[Any]] = {
     **FOREIGN_KNOBS,
     **dict.fromkeys(
         (
@@ -47,11 +47,11 @@ _REFUSED: Mapping[str, Collection[Any]] = {
     ),
 }  # fmt: skip
 
-_HONOURED = frozenset(
+HONOURED = frozenset(
     ("model", "stream", "contents", "system_instruction", "tools", "tool_config", "generation_config", "chat_template_kwargs")
 )  # fmt: skip
 
-_CONFIG_HONOURED = SAMPLING_KNOBS | {
+CONFIG_HONOURED = SAMPLING_KNOBS | {
     "max_output_tokens", "stop_sequences", "response_mime_type", "response_schema", "response_json_schema", "thinking_config",
     "response_modalities", "candidate_count", "response_logprobs", "logprobs",
 }  # fmt: skip
@@ -65,9 +65,9 @@ _JSON = "application/json"
 def parse_generate_request(body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
     """``without``: rules of ``normalise`` to leave out. Raises: BadRequest."""
     fields = ProtoFields(Fields.of_body(body).values)
-    refuse_knobs(fields, _REFUSED)
+    refuse_knobs(fields, REFUSED)
     normaliser = Normaliser(without)
-    unused = fields.unused(_HONOURED | _REFUSED.keys())
+    unused = fields.unused(HONOURED | REFUSED.keys())
     tools = read_tools(fields, unused)
     choice, strict_tools = read_calling(fields, tools)
     history = GeminiHistory(normaliser)
@@ -121,12 +121,12 @@ class _Config:
 
 def _read_config(config: ProtoFields) -> _Config:
     """Raises: BadRequest."""
-    refuse_knobs(config, {name: known for name, known in FOREIGN_KNOBS.items() if name not in _CONFIG_HONOURED})
+    refuse_knobs(config, {name: known for name, known in FOREIGN_KNOBS.items() if name not in CONFIG_HONOURED})
     for name in config.values:
-        if name not in _CONFIG_HONOURED | _CONFIG_UNUSED | FOREIGN_KNOBS.keys() and config.has(name):
+        if name not in CONFIG_HONOURED | _CONFIG_UNUSED | FOREIGN_KNOBS.keys() and config.has(name):
             raise config.wrong(name, "is not supported by this server; leave it out")
     _check_output(config)
-    unused = config.unused(_CONFIG_HONOURED | FOREIGN_KNOBS.keys(), "generationConfig.")
+    unused = config.unused(CONFIG_HONOURED | FOREIGN_KNOBS.keys(), "generationConfig.")
     sampling = read_sampling(config)
     max_tokens = config.integer_or_none("max_output_tokens", 1)
     check_token_limits(config, sampling, max_tokens)

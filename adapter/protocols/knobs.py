@@ -20,7 +20,7 @@ MAX_STOPS = 64
 MAX_STOP_CHARACTERS = 1024
 """Every stop string is looked for in every new token's text: both limits keep that cheap."""
 
-_NUMBERS: Mapping[str, tuple[float, float]] = {
+NUMBERS: Mapping[str, tuple[float, float]] = {
     "temperature": (0.0, 2.0),
     "top_p": (1e-6, 1.0),
     "presence_penalty": (-2.0, 2.0),
@@ -29,13 +29,13 @@ _NUMBERS: Mapping[str, tuple[float, float]] = {
 }
 """Ranges of Anthropic's (temperature: its clients stay below 1) and OpenAI's references; the last is vLLM's ``> 0``."""
 
-_INTEGERS: Mapping[str, tuple[int, int]] = {
+INTEGERS: Mapping[str, tuple[int, int]] = {
     "top_k": (-1, INT32_MAX),
     "seed": (-(2**63), 2**64 - 1),
     "min_tokens": (0, INT32_MAX),
 }
 
-SAMPLING_KNOBS: frozenset[str] = frozenset((*_NUMBERS, *_INTEGERS))
+SAMPLING_KNOBS: frozenset[str] = frozenset((*NUMBERS, *INTEGERS))
 
 _OFF: tuple[Any, ...] = (False, 0, "", [], {})
 """Values that switch a knob off, whatever its type."""
@@ -70,11 +70,11 @@ _MAX_LISTED = 64
 def read_sampling(fields: Fields) -> dict[str, float | int]:
     """What the client set of ``engine.types.SamplingParams``, in the engine's terms. Raises: BadRequest."""
     sampling: dict[str, float | int] = {}
-    for name, (low, high) in _NUMBERS.items():
+    for name, (low, high) in NUMBERS.items():
         number = fields.number_or_none(name, low, high)
         if number is not None:
             sampling[name] = number
-    for name, (least, most) in _INTEGERS.items():
+    for name, (least, most) in INTEGERS.items():
         integer = fields.integer_or_none(name, least, most)
         if integer is not None:
             sampling[name] = integer

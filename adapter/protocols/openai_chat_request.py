@@ -39,7 +39,7 @@ from adapter.types import ChatRequest, OutputFormat, Tool
 
 _HONOURED_HERE = frozenset({"n", "logprobs", "continue_final_message", "add_generation_prompt"})
 
-_REFUSED: Mapping[str, Collection[Any]] = {
+REFUSED: Mapping[str, Collection[Any]] = {
     **{name: idle for name, idle in FOREIGN_KNOBS.items() if name not in _HONOURED_HERE},
     **dict.fromkeys(
         (
@@ -51,7 +51,7 @@ _REFUSED: Mapping[str, Collection[Any]] = {
     "modalities": (["text"], []),
 }  # fmt: skip
 
-_HONOURED = SAMPLING_KNOBS | _HONOURED_HERE | {
+HONOURED = SAMPLING_KNOBS | _HONOURED_HERE | {
     "model", "messages", "max_tokens", "max_completion_tokens", "stop", "stream", "stream_options", "tools", "tool_choice",
     "parallel_tool_calls", "response_format", "reasoning_effort", "chat_template_kwargs",
 }  # fmt: skip
@@ -62,7 +62,7 @@ _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 def parse_chat_request(body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
     """``without``: rules of ``normalise`` to leave out. Raises: BadRequest."""
     fields = Fields.of_body(body)
-    refuse_knobs(fields, _REFUSED)
+    refuse_knobs(fields, REFUSED)
     normaliser = Normaliser(without)
     history = _ChatHistory(normaliser)
     history.read(fields)
@@ -95,7 +95,7 @@ def parse_chat_request(body: Mapping[str, Any], without: Collection[str] = ()) -
         option_fields=options.fields,
         handles=history.handles,
         normalised=tuple(normaliser.taken),
-        unused_fields=(*unused_names(fields, _HONOURED | _REFUSED.keys()), *history.unused),
+        unused_fields=(*unused_names(fields, HONOURED | REFUSED.keys()), *history.unused),
     )
 
 

@@ -31,7 +31,7 @@ from adapter.protocols.reading import MAX_DEPTH, Fields, deeper_than
 from adapter.protocols.template_options import TemplateOptions
 from adapter.types import ChatRequest, OutputFormat
 
-_REFUSED: Mapping[str, Collection[Any]] = {
+REFUSED: Mapping[str, Collection[Any]] = {
     **{name: values for name, values in FOREIGN_KNOBS.items() if name != "top_logprobs"},
     **dict.fromkeys(
         (
@@ -45,7 +45,7 @@ _REFUSED: Mapping[str, Collection[Any]] = {
     "top_logprobs": (0,),
 }  # fmt: skip
 
-_HONOURED = SAMPLING_KNOBS | {
+HONOURED = SAMPLING_KNOBS | {
     "model", "input", "instructions", "max_output_tokens", "stop", "stream", "tools", "tool_choice", "parallel_tool_calls",
     "text", "reasoning", "include", "metadata", "store", "background", "previous_response_id", "chat_template_kwargs",
 }  # fmt: skip
@@ -78,7 +78,7 @@ class ResponsesContext:
 def parse_responses_request(body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
     """``without``: rules of ``normalise`` to leave out. Raises: BadRequest."""
     fields = Fields.of_body(body)
-    refuse_knobs(fields, _REFUSED)
+    refuse_knobs(fields, REFUSED)
     normaliser = Normaliser(without)
     tools = ResponsesTools.read(fields)
     history = ResponsesHistory(normaliser)
@@ -87,7 +87,7 @@ def parse_responses_request(body: Mapping[str, Any], without: Collection[str] = 
     max_tokens = fields.integer_or_none("max_output_tokens", 1)
     _check_include(fields)
     check_token_limits(fields, sampling, max_tokens)
-    unused = [*unused_names(fields, _HONOURED | _REFUSED.keys()), *tools.unused, *history.unused]
+    unused = [*unused_names(fields, HONOURED | REFUSED.keys()), *tools.unused, *history.unused]
     output_format = _read_text(fields, unused)
     options = _read_reasoning(fields, unused)
     return ChatRequest(

@@ -1,0 +1,92 @@
+"""``GET /openapi.json``: the server described as OpenAPI 3.1, for clients that are generated and for tests that make up requests.
+
+What each route takes and gives stands in ``openapi_operations``; bodies come from the protocols' own tables
+(``openapi_bodies``), error bodies from what the protocols render (``openapi_errors``). The description is the same for everybody
+and is open to all: it tells nothing of what is served.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from adapter.http.openapi_errors import error_schema
+from adapter.http.openapi_operations import OPERATIONS, Operation
+from adapter.protocols.base import WireProtocol
+
+OPENAPI = "/openapi.json"
+PREFIXES = ("", "/s/{sid}")
+
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    body = orjson.dumps(describe())
+
+    async def show(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, content_type="application/json")
+
+    router.add_get(OPENAPI, show)
+
+
+def describe() -> dict[str, Any]:
+    """The whole document."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        for prefix in PREFIXES if operation.prefixed else PREFIXES[:1]:
+            path = prefix + operation.path
+            paths.setdefault(path, {})[operation.method.lower()] = _describe_operation(operation, path)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "rollserve", "version": "1"},
+        "paths": paths,
+        "components": {"schemas": _error_schemas()},
+    }
+
+
+def _describe_operation(operation: Operation, path: str) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": f"{operation.method.lower()} {path}",
+        "summary": operation.summary,
+        "parameters": [*_in_path(path), *operation.parameters],
+        "responses": {**_answers(operation), **_refusals(operation)},
+    }
+    if operation.body is not None:
+        described["requestBody"] = {
+            "required": operation.body_required,
+            "content": {"application/json": {"schema": operation.body}},
+        }
+    return described
+
+
+def _in_path(path: str) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in _PLACE.findall(path)
+    ]
+
+
+def _answers(operation: Operation) -> dict[str, Any]:
+    content: Mapping[str, Any] = {
+        kind: ({} if schema is None else {"schema": schema}) for kind, schema in operation.answers
+    }
+    return {str(operation.status): {"description": "done", **({"content": content} if content else {})}}
+
+
+def _refusals(operation: Operation) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{_error_name(operation.protocol)}"}
+    content = {"application/json": {"schema": schema}}
+    return {str(status): {"description": "refused", "content": content} for status in operation.refusals}
+
+
+def _error_name(protocol: WireProtocol | None) -> str:
+    return f"{'control' if protocol is None else protocol.name}_error"
+
+
+def _error_schemas() -> dict[str, Any]:
+    protocols = {_error_name(operation.protocol): operation.protocol for operation in OPERATIONS}
+    return {name: error_schema(protocol) for name, protocol in protocols.items()}
