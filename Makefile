@@ -24,7 +24,7 @@ CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3)
 # Exit status 0 if the interpreter can make the environment: the version, and what Debian packs apart (venv).
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 
-.PHONY: help venv demo up test test-clients test-faults bench check audit format clean
+.PHONY: help venv demo up test test-clients test-faults fuzz bench check audit format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ test-clients: $(INSTALLED) ## Run the real agent CLIs against the server (1.6 GB
 
 test-faults: $(INSTALLED) ## Kill every part of a running system at random for three minutes, under load (FAULT_SECONDS, FAULT_SEED)
 	@$(BIN)/python -m pytest -m faults tests/faults $(ARGS)
+
+fuzz: $(INSTALLED) ## Make up requests for every operation of /openapi.json (FUZZ_EXAMPLES=300 of each)
+	@FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-300} $(BIN)/python -m pytest --timeout 0 tests/fuzz $(ARGS)
 
 bench: $(INSTALLED) ## All benchmarks, beside their goals and the last run (ARGS='--only turn', --quick, --json FILE)
 	@$(BIN)/python -m loadtest.bench $(ARGS)

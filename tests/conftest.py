@@ -18,6 +18,7 @@ import hypothesis
 import pytest
 
 from tests.support.leftovers import left_running
+from tests.support.tried import tried
 
 MARK_VARIABLE = "TEST_RUN_OF_ROLLSERVE"
 GRACE_SECONDS = 10.0
@@ -63,5 +64,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in tried(terminalreporter.stats):
+        terminalreporter.write_line(line)
     for pid, command in config.stash.get(LEFTOVERS, {}).items():
         terminalreporter.write_line(f"FAILED: process {pid} was left running: {command}", red=True)

@@ -35,6 +35,7 @@ from adapter.http import (
 from adapter.http.failures import failures_as_bodies
 from adapter.http.metrics import add_metrics, counted
 from adapter.http.request_id import send_request_id
+from adapter.http.session_name import SID
 from adapter.http.state import STATE, ServerState
 from adapter.protocols.anthropic import AnthropicMessages
 from adapter.protocols.openai_chat import OpenAIChat
@@ -48,7 +49,7 @@ def build_app(state: ServerState) -> web.Application:
     app[STATE] = state
     app.on_response_prepare.append(send_request_id)
     anthropic, chat = AnthropicMessages(), OpenAIChat()
-    for prefix in ("", "/s/{sid}"):
+    for prefix in ("", f"/s/{SID}"):
         app.router.add_post(f"{prefix}/v1/messages", turns.turn_handler(anthropic))
         app.router.add_post(f"{prefix}/v1/messages/count_tokens", turns.count_tokens_handler(anthropic))
         app.router.add_post(f"{prefix}/v1/chat/completions", turns.turn_handler(chat))
@@ -59,13 +60,13 @@ def build_app(state: ServerState) -> web.Application:
         app.router.add_get(f"{prefix}/v1/models/{{model}}", models.show_model)
     app.router.add_post("/v1/sessions", control.open_session)
     app.router.add_get("/v1/sessions", control.list_sessions)
-    app.router.add_get("/v1/sessions/{sid}", control.show_session)
-    app.router.add_get("/v1/sessions/{sid}/explain", control.explain_session)
-    app.router.add_get("/v1/sessions/{sid}/samples", control.preview_samples)
-    app.router.add_post("/v1/sessions/{sid}/finish", control.finish_session)
+    app.router.add_get(f"/v1/sessions/{SID}", control.show_session)
+    app.router.add_get(f"/v1/sessions/{SID}/explain", control.explain_session)
+    app.router.add_get(f"/v1/sessions/{SID}/samples", control.preview_samples)
+    app.router.add_post(f"/v1/sessions/{SID}/finish", control.finish_session)
     events.add_routes(app.router)
     conversation.add_routes(app.router)
-    app.router.add_delete("/v1/sessions/{sid}", control.drop_session)
+    app.router.add_delete(f"/v1/sessions/{SID}", control.drop_session)
     engine_control.add_routes(app.router)
     app.router.add_get("/healthz", health.alive)
     app.router.add_get("/readyz", health.ready)

@@ -11,6 +11,7 @@ import asyncio
 from aiohttp import web
 
 from adapter.errors import Interrupted
+from adapter.http.session_name import SID
 from adapter.http.state import STATE
 from adapter.jsontext import dump_json
 from adapter.sessions import Session
@@ -19,8 +20,8 @@ from adapter.types import Message
 
 
 def add_routes(router: web.UrlDispatcher) -> None:
-    router.add_get("/v1/sessions/{sid}/history", history)
-    router.add_post("/v1/sessions/{sid}/interrupt", interrupt)
+    router.add_get(f"/v1/sessions/{SID}/history", history)
+    router.add_post(f"/v1/sessions/{SID}/interrupt", interrupt)
 
 
 async def history(request: web.Request) -> web.StreamResponse:

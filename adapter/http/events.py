@@ -18,6 +18,7 @@ from aiohttp import web
 from adapter.buffer import BLANK_LINE, EventsLost, Reader
 from adapter.errors import AdapterError, BadRequest, Gone
 from adapter.http.failures import control_error
+from adapter.http.session_name import SID
 from adapter.http.state import STATE
 from adapter.http.stream import WRITE_BYTES, Connection
 from adapter.jsontext import dump_json
@@ -25,8 +26,8 @@ from adapter.protocols.seed_events import COMMENT, failed_response
 
 
 def add_routes(router: web.UrlDispatcher) -> None:
-    router.add_get("/v1/sessions/{sid}/events", session_events)
-    router.add_get("/v1/sessions/{sid}/replies/{reply}/events", reply_events)
+    router.add_get(f"/v1/sessions/{SID}/events", session_events)
+    router.add_get(f"/v1/sessions/{SID}/replies/{{reply}}/events", reply_events)
 
 
 async def reply_events(request: web.Request) -> web.StreamResponse:

@@ -29,6 +29,9 @@ from adapter.protocols.gemini import Gemini
 
 VERSIONS = ("v1beta", "v1")
 
+NAME = "{model:(?s:.+)}"
+"""Any name, slashes and line ends included: one that is unknown is a model that is unknown, not a route."""
+
 _DATA = b"data: "
 _ERROR = b'{"error":'
 """How the data of an error begins. A text that spells this has its quotes escaped."""
@@ -50,12 +53,12 @@ def add_routes(router: web.UrlDispatcher, prefix: str) -> None:
         return await (events if alt == "sse" else array)(request)
 
     for version in VERSIONS:
-        path = f"{prefix}/{version}/models/{{model:.+}}"
+        path = f"{prefix}/{version}/models/{NAME}"
         router.add_post(f"{path}:generateContent", turns.turn_handler(gemini, _amend_whole))
         router.add_post(f"{path}:streamGenerateContent", stream)
         router.add_post(f"{path}:countTokens", turns.count_tokens_handler(gemini, _amend_counted, "totalTokens"))
     router.add_get(f"{prefix}/v1beta/models", _in_shape(models.list_models))
-    router.add_get(f"{prefix}/v1beta/models/{{model:.+}}", _in_shape(models.show_model))
+    router.add_get(f"{prefix}/v1beta/models/{NAME}", _in_shape(models.show_model))
 
 
 class _BareErrors(StreamBody):

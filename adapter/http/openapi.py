@@ -8,7 +8,6 @@ and is open to all: it tells nothing of what is served.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -71,10 +70,9 @@ def _in_path(path: str) -> list[dict[str, Any]]:
 
 
 def _answers(operation: Operation) -> dict[str, Any]:
-    content: Mapping[str, Any] = {
-        kind: ({} if schema is None else {"schema": schema}) for kind, schema in operation.answers
-    }
-    return {str(operation.status): {"description": "done", **({"content": content} if content else {})}}
+    content = {kind: ({} if schema is None else {"schema": schema}) for kind, schema in operation.answers}
+    answer: dict[str, Any] = {"description": "done"} | ({"content": content} if content else {})
+    return {str(status): answer for status in (operation.status, *operation.also)}
 
 
 def _refusals(operation: Operation) -> dict[str, Any]:

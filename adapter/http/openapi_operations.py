@@ -17,7 +17,7 @@ Schema = dict[str, Any]
 Answers = tuple[tuple[str, Schema | None], ...]
 
 REFUSALS = tuple(sorted({kind.status for kind in KINDS} - {405, 500}))
-"""405 is of routes that are not described, 500 is a fault of the server."""
+"""405 is of methods that are not described (but for one, which only refuses), 500 is a fault of the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ class Operation:
     prefixed: bool = False
     body_required: bool = True
     refusals: tuple[int, ...] = REFUSALS
+    also: tuple[int, ...] = ()
+    """Further statuses with the same content."""
 
     @property
     def protocol(self) -> WireProtocol | None:
@@ -92,7 +94,7 @@ def _responses() -> tuple[Operation, ...]:
     )
     return (
         _turn(path, "a response", bodies.RESPONSES, whole + _STREAMED),
-        Operation("GET", path, "no websockets: POST", refusals=(426, *REFUSALS), answers=(), prefixed=True),
+        Operation("GET", path, "no websockets: POST", refusals=(405, 426, *REFUSALS), answers=(), prefixed=True),
         Operation(
             "POST", f"{path}/input_tokens", "length of a prompt", bodies.RESPONSES, _with("input_tokens"),
             parameters=_NAMES, prefixed=True,
@@ -104,7 +106,7 @@ def _responses() -> tuple[Operation, ...]:
         Operation("POST", f"{one}/cancel", "stop a response in the background", parameters=_NAMES, prefixed=True),
         Operation(
             "GET", f"{one}/input_items", "what a response answered", answers=_with("data", "has_more"),
-            parameters=(*_NAMES, *page), prefixed=True, refusals=(405, *REFUSALS),
+            parameters=(*_NAMES, *page), prefixed=True,
         ),
     )  # fmt: skip
 
@@ -164,7 +166,7 @@ def _operators() -> tuple[Operation, ...]:
         Operation("POST", f"{engine}/weights", "new weights", bodies.WEIGHTS),
         Operation("POST", f"{engine}/workers/{{operation}}", "between workers; 404 for all others", bodies.OBJECT),
         Operation("GET", "/healthz", "this process serves", answers=_with("status"), refusals=()),
-        Operation("GET", "/readyz", "a turn would be served", answers=_with("status"), refusals=()),
+        Operation("GET", "/readyz", "a turn would be served", answers=_with("status"), refusals=(), also=(503,)),
         Operation("GET", "/metrics", "Prometheus metrics", answers=((PLAIN, None),)),
         Operation("GET", "/openapi.json", "this description", answers=_with("openapi", "paths"), refusals=()),
     )

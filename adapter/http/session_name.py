@@ -22,6 +22,9 @@ from adapter.sessions import Session, Sessions
 
 DEFAULT_SESSION = "default"
 
+SID = "{sid:[^/]+}"
+"""A session's name in a route. Clients' own names may have braces in them, which aiohttp takes in no part of a path by default."""
+
 CLIENT_HEADERS = ("X-Claude-Code-Session-Id", "thread-id", "session-id", "x-session-affinity")
 """Claude Code; Codex (its agent, then its root session); opencode."""
 

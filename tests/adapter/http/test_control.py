@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from urllib.parse import quote
 
 import pytest
+from yarl import URL
 
 from tests.support.engine import Answer, FakeEngine
 from tests.support.wait import until
@@ -255,3 +258,20 @@ async def test_staleness_is_measured_against_the_engines_weights(serve, encode) 
         await turn(server, "a")
         status, answer = await finish(server, "a", filters={"max_staleness": 0})
         assert (status, len(answer["samples"])) == (200, 1)
+
+
+@pytest.mark.parametrize("name", ["{a}", "a/b", "a b", "%2F", "%7Ba", "a?b#c", "ü"])
+async def test_a_session_of_any_name_is_found_by_its_url(serve, encode, name) -> None:
+    async with serve(FakeEngine([Answer([encode("fine")])])) as server:
+        body = {
+            "messages": [{"role": "user", "content": "hi"}],
+            "metadata": {"user_id": json.dumps({"session_id": name})},
+        }
+        async with server.http.post("/v1/messages", json=body) as response:
+            assert response.status == 200
+        assert [session.sid for session in server.state.sessions.live()] == [name]
+        url = URL(f"{server.url}/v1/sessions/{quote(name, safe='')}", encoded=True)
+        async with server.http.get(url) as response:
+            assert (response.status, (await response.json())["sid"]) == (200, name)
+        async with server.http.delete(url) as response:
+            assert response.status == 204

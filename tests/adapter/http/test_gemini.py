@@ -256,6 +256,8 @@ async def test_refusals_are_in_the_protocols_shape(serve) -> None:
     async with serve(FakeEngine()) as server:
         async with server.http.post("/v1beta/models/other:generateContent", json=BODY) as response:
             assert (await response.json())["error"]["status"] == "NOT_FOUND"
+        async with server.http.post("/v1/models/of%0Atwo%20lines:generateContent", json=BODY) as response:
+            assert (response.status, (await response.json())["error"]["status"]) == (404, "NOT_FOUND")
         async with server.http.post(f"{MODEL}:streamGenerateContent?alt=xml", json=BODY) as response:
             assert "alt: must be" in (await response.json())["error"]["message"]
         async with server.http.post(f"{MODEL}:generateContent", data=b"{") as response:
