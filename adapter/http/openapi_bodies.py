@@ -20,7 +20,8 @@ from adapter.protocols import (
 from adapter.protocols.knobs import INTEGERS, MAX_STOP_CHARACTERS, MAX_STOPS, NUMBERS
 from adapter.sampling import FLOAT_RANGES, INTEGER_RANGES
 from adapter.session_bodies import FINISH_FIELDS, OPEN_FIELDS, OnWeightLag
-from adapter.types import HistoryPolicy
+from adapter.trajectory.filters import ExportFilters, StaleScope
+from adapter.types import HistoryPolicy, LabelKind
 
 Schema = dict[str, Any]
 
@@ -198,6 +199,13 @@ def _closed(names: Collection[str], shapes: Schema) -> Schema:
 
 
 _REWARD: Schema = {"anyOf": [{"type": "number"}, {"type": "object", "additionalProperties": {"type": "number"}}]}
+_FILTERS: Schema = {
+    "drop_labels": _array({"enum": list(LabelKind)}),
+    "max_staleness": {"type": "integer", "minimum": 0},
+    "current_version": {"type": "integer", "minimum": 0},
+    "stale": {"enum": list(StaleScope)},
+    "drop_truncated": FLAG,
+}
 OPEN = _closed(
     OPEN_FIELDS,
     {
@@ -222,7 +230,7 @@ FINISH = _closed(
             "additionalProperties": {"type": "number"},
             "propertyNames": {"pattern": "^[0-9]$"},
         },
-        "filters": OBJECT,
+        "filters": _closed(list(ExportFilters.__dataclass_fields__), _FILTERS),
         "metadata": OBJECT,
         "index": {"type": "integer", "minimum": 0},
         "group_index": {"type": "integer", "minimum": 0},

@@ -10,7 +10,7 @@ from typing import Any
 TRIED = "tried"
 """The property: what was tried, and how often each status was the answer."""
 
-_EXAMPLES = re.compile(r"(\d+) passing examples, (\d+) failing")
+_EXAMPLES = re.compile(r"- (\d+) passing, (\d+) ")
 _STATISTICS = "_hypothesis_stats"
 """Where hypothesis' pytest plugin keeps the statistics of a test, in the report of its end (``_hypothesis_pytestplugin.py``)."""
 
