@@ -15,7 +15,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 AUDIT := $(VENV)/audit
-EXTRAS := embedded,demo,dev
+EXTRAS := embedded,demo,loadtest,dev
 PYTHON ?=
 PIP_ARGS ?=
 ARGS ?=
@@ -24,7 +24,7 @@ CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3)
 # Exit status 0 if the interpreter can make the environment: the version, and what Debian packs apart (venv).
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 
-.PHONY: help venv demo up test test-clients test-faults fuzz bench check audit format clean
+.PHONY: help venv demo up test test-clients test-faults fuzz bench loadtest check audit format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ fuzz: $(INSTALLED) ## Make up requests for every operation of /openapi.json (FUZ
 
 bench: $(INSTALLED) ## All benchmarks, beside their goals and the last run (ARGS='--only turn', --quick, --json FILE)
 	@$(BIN)/python -m loadtest.bench $(ARGS)
+
+loadtest: $(INSTALLED) ## Agents on the scripted model, every session judged, a report (ARGS='--users 200 --minutes 10')
+	@$(BIN)/rollserve loadtest $(ARGS)
 
 check: $(INSTALLED) ## Lint, format, types, direction of imports, versions that fit together
 	@$(BIN)/ruff check .

@@ -10,6 +10,7 @@ export        finish a session and write its samples
 engine        start engines; pause a running server's engine, give it new weights, look at it
 journal       look at the journal of a server, check it, repair it
 verify        check the log probs of a session or of exported samples
+loadtest      agents that work on a server, every session judged, a report
 check-engine  whether a Triton is fit to be served from
 doctor        what this machine lacks, with the line that installs it
 """
@@ -31,6 +32,7 @@ from adapter.acting import acting, run
 from adapter.config import Config
 from adapter.engine_commands import engine
 from adapter.journal_commands import journal
+from adapter.loadtest_command import loadtest
 from adapter.options import config_options, endpoint_options
 from adapter.remote import DEFAULT_URL, call, is_loopback
 from adapter.top_command import top
@@ -58,6 +60,7 @@ def cli() -> None:
 cli.add_command(journal)
 cli.add_command(top)
 cli.add_command(engine)
+cli.add_command(loadtest)
 
 
 @cli.command()

@@ -92,6 +92,15 @@ async def scripted_system(
 
 
 @asynccontextmanager
+async def attached(triton: str, tokenizer: Path, *options: str) -> AsyncIterator[Server]:
+    """A server in front of a Triton that runs already. Raises: SystemFailed."""
+    with tempfile.TemporaryDirectory(prefix="rollserve-bench-") as name:
+        arguments = ["serve", "--triton", triton, "--tokenizer", str(tokenizer), *options]
+        async with _running(arguments, Path(name)) as server:
+            yield server
+
+
+@asynccontextmanager
 async def _running(arguments: list[str], folder: Path) -> AsyncIterator[Server]:
     own = Path(tempfile.mkdtemp(dir=folder))
     log, out = own / "log", own / "out"

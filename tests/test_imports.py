@@ -95,6 +95,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.weights_commands",
         "adapter.options",
         "adapter.journal_commands",
+        "adapter.loadtest_command",
         "adapter.remote",
         "adapter.demo",
         "adapter.views",
