@@ -57,6 +57,7 @@ class AgentSession:
         if self._opens and not self._opened:
             self._caller.control("open", "/v1/sessions", {"sid": self._sid})
             self._opened = True
+            self._caller.recording.unfinished(self._sid, [])  # so that it is missed if the end does not come
         step = self._step
         if step.happening is Happening.SUB_AGENT:
             self._sub_agent()

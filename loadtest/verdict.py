@@ -56,14 +56,14 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 
 
 def judge_all(folder: Path, engine_log: Path | None) -> Findings:
-    """Every session that a client held. A session without an export has lost all its turns."""
+    """Every session that a client held. A session without an export has lost all its turns, one at least."""
     log = None if engine_log is None else EngineLog(engine_log)
     found = Findings()
     for file in sorted((folder / "seen").iterdir()):
         sid, seen = file.name, [Seen(**each) for each in orjson.loads(file.read_bytes())]
         exported = folder / "exports" / sid
         if not exported.exists():
-            found.add(Findings(1, len(seen), len(seen), 0, [f"{sid}: could not be finished"]))
+            found.add(Findings(1, len(seen), max(1, len(seen)), 0, [f"{sid}: could not be finished"]))
             continue
         export = json.loads(exported.read_bytes())
         found.add(judge_without_log(sid, seen, export) if log is None else judge(sid, seen, export, log.of(sid)))

@@ -9,7 +9,7 @@ import pytest
 
 from loadtest import report
 from loadtest.judge import Findings
-from loadtest.verdict import Outcome, Seconds, figures
+from loadtest.verdict import Outcome, Seconds, figures, judge_all
 from loadtest.watch import Sample, Watch
 
 TURN: dict[str, Any] = {
@@ -55,3 +55,12 @@ def test_the_report_needs_no_other_file(tmp_path) -> None:
     assert "A &lt;title&gt;" in page and "s: &lt;lost&gt;" in page and "Verdict: fail" in page
     assert page.count("<svg") == 8
     assert not any(mark in page for mark in ("src=", "href=", "@import", "url("))
+
+
+@pytest.mark.parametrize(("seen", "lost"), [("[]", 1), ('[{"turn": 1, "before": null}, {"turn": 2, "before": 1}]', 2)])
+def test_a_session_without_its_export_has_lost_its_turns(tmp_path, seen: str, lost: int) -> None:
+    for name in ("seen", "exports"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "seen" / "s").write_text(seen)
+    found = judge_all(tmp_path, None)
+    assert (found.sessions, found.lost, found.notes) == (1, lost, ["s: could not be finished"])
