@@ -118,15 +118,17 @@ class UpstreamTimeout(AdapterError):
 
 
 def from_engine(error: EngineError) -> AdapterError:
-    """What a client is told of an engine's failure."""
-    for kind, told in _ENGINE_ERRORS.items():
-        if isinstance(error, kind):
-            return told(f"the engine: {error}")
-    return UpstreamFailed(f"the engine: {error}")
+    """What a client is told of an engine's failure.
+
+    That the request may be sent again is said in words: some clients (opencode) go by them when a stream ends with an error event.
+    """
+    if isinstance(error, EngineRejected):
+        return BadRequest(f"the engine: {error}")
+    told = next((told for kind, told in _ENGINE_ERRORS.items() if isinstance(error, kind)), UpstreamFailed)
+    return told(f"the engine: {error}; try your request again")
 
 
 _ENGINE_ERRORS: dict[type[EngineError], type[AdapterError]] = {
-    EngineRejected: BadRequest,
     EngineUnavailable: Unavailable,
     EngineTimeout: UpstreamTimeout,
 }

@@ -379,7 +379,10 @@ async def test_a_failed_stream_says_so_in_its_last_event(serve: Serve, encode) -
         events = await read_cut(server, {"input": "hi"})
         name, data = events[-1]
         assert (name, data["response"]["status"]) == ("response.failed", "failed")
-        assert data["response"]["error"] == {"code": "server_error", "message": "the engine: silent"}
+        assert data["response"]["error"] == {
+            "code": "server_error",
+            "message": "the engine: silent; try your request again",
+        }
         async with server.http.get(f"{PATH}/{data['response']['id']}") as response:
             assert (await response.json())["error"]["code"] == "server_error"
 
