@@ -190,7 +190,7 @@ class Sessions:
         return self._take_in(sid, *made)
 
     async def load(self, sid: str) -> None:
-        """A session that is in the journal only comes into memory, read beside the event loop. ``find`` tells what is wrong with it."""
+        """A session that is in the journal only comes into memory, read beside the event loop; ``find`` tells what is wrong."""
         known = self._stored.get(sid)
         if sid not in self._stored or sid in self._damaged:
             return

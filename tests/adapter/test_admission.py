@@ -9,6 +9,7 @@ import pytest
 from adapter import admission
 from adapter.admission import Admission
 from adapter.errors import TooManyRequests
+from tests.support.wait import until
 
 
 class Clock:
@@ -37,8 +38,7 @@ async def test_it_is_what_those_before_it_need(
             clock.now += held_s
     async with places.places(), places.places():
         waiting = [asyncio.create_task(wait_for_a_place(places)) for _ in range(queued)]
-        while places.queued < queued:
-            await asyncio.sleep(0)
+        await until(lambda: places.queued == queued)
         with pytest.raises(TooManyRequests) as caught:
             await wait_for_a_place(places)
     assert caught.value.retry_after == told_s
