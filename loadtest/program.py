@@ -36,8 +36,12 @@ def run_benchmark(
     measure: Callable[[Options], Measured],
     argv: Sequence[str] | None = None,
     add_options: AddOptions = no_options,
+    module: str | None = None,
 ) -> Result:
-    """Parse the command line, measure, print, compare with the last run, store. ``doc`` is the benchmark's module docstring."""
+    """Parse the command line, measure, print, compare with the last run, store. ``doc`` is the benchmark's module docstring.
+
+    ``module`` is where it is started, if not ``loadtest.bench_NAME``.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="Only show that it works; the figures mean little.")
     parser.add_argument("--json", type=Path, help="Write the result here, too.")
@@ -46,7 +50,9 @@ def run_benchmark(
     arguments = parser.parse_args(argv)
     began = time.perf_counter()
     measured = measure(arguments)
-    command = shlex.join(["python", "-m", f"loadtest.bench_{name}", *(sys.argv[1:] if argv is None else argv)])
+    command = shlex.join(
+        ["python", "-m", module or f"loadtest.bench_{name}", *(sys.argv[1:] if argv is None else argv)]
+    )
     result = Result(name, command, arguments.quick, time.perf_counter() - began, measured)
     _conclude(result, Store(arguments.store), arguments.json)
     return result

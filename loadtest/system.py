@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-COMMAND = Path(sys.executable).with_name("rollserve")
 START_S = 120.0
 """Until a server listens; seconds on a quiet machine."""
 STOP_S = 20.0
@@ -101,22 +100,37 @@ async def attached(triton: str, tokenizer: Path, *options: str) -> AsyncIterator
 
 
 @asynccontextmanager
-async def _running(arguments: list[str], folder: Path) -> AsyncIterator[Server]:
+async def real_system(model: Path, engine_log: Path, *options: str, start_s: float = START_S) -> AsyncIterator[Server]:
+    """A Triton with the model of a checkpoint folder, and a server in front of it. Raises: SystemFailed."""
+    with tempfile.TemporaryDirectory(prefix="rollserve-bench-") as name:
+        arguments = ["up", "--engine-model", "transformers", "--model-dir", str(model), "--engine-log", str(engine_log)]
+        async with _running([*arguments, *options], Path(name), start_s) as server:
+            yield server
+
+
+def _command() -> list[str]:
+    """``rollserve`` of this interpreter, whether it is installed or only on the import path."""
+    script = Path(sys.executable).with_name("rollserve")
+    return [str(script)] if script.exists() else [sys.executable, "-c", "from adapter.cli import main; main()"]
+
+
+@asynccontextmanager
+async def _running(arguments: list[str], folder: Path, start_s: float = START_S) -> AsyncIterator[Server]:
     own = Path(tempfile.mkdtemp(dir=folder))
     log, out = own / "log", own / "out"
     journal = ["--journal", str(own / "journal")]
     with log.open("wb") as errors, out.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            COMMAND, *arguments, *journal, "--port", "0", stdout=output, stderr=errors
+            *_command(), *arguments, *journal, "--port", "0", stdout=output, stderr=errors
         )
     try:
-        yield Server(await _listening(process, out, log), process.pid, log)
+        yield Server(await _listening(process, out, log, start_s), process.pid, log)
     finally:
         await _stop(process)
 
 
-async def _listening(process: asyncio.subprocess.Process, out: Path, log: Path) -> str:
-    deadline = time.monotonic() + START_S
+async def _listening(process: asyncio.subprocess.Process, out: Path, log: Path, start_s: float) -> str:
+    deadline = time.monotonic() + start_s
     while process.returncode is None and time.monotonic() < deadline:
         if found := LISTENS.search(_text(out)):
             return found[1]

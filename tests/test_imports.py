@@ -5,7 +5,7 @@ layer or from an earlier one. On top of that:
 
 - ``engine`` never imports ``adapter``; neither imports ``loadtest``; ``model_repo`` and ``loadtest`` import nothing else
   of the project (models run inside Triton, load tests see the server as bytes), except the micro-benchmarks
-  ``loadtest.bench_*``, which measure functions of ``adapter``;
+  ``loadtest.bench_*``, which measure functions of ``adapter``, and ``loadtest.gpu_*``, which verifies what it measured;
 - only ``engine.repository`` names ``model_repo``, to find its files;
 - the entries of the pure layer do not import one another: they meet in ``adapter.turn`` through ``adapter.types``;
 - sans-I/O modules import no socket, no event loop and no clock.
@@ -125,7 +125,7 @@ MAY_IMPORT = {
     "model_repo": ("model_repo",),
     "loadtest": ("loadtest",),
 }
-BENCHMARK = "loadtest.bench_"
+BENCHMARKS = ("loadtest.bench_", "loadtest.gpu_")
 BENCHMARKS_MAY_IMPORT = ("loadtest", "adapter", "engine")
 ALLOWED = {("engine.repository", "model_repo")}
 
@@ -180,7 +180,7 @@ def fault(imported: Import) -> str | None:
         return f"is sans-I/O and imports {other}" if is_sans_io and other in IO_MODULES else None
     if (imported.module, imported.target) in ALLOWED:
         return None
-    if other not in (BENCHMARKS_MAY_IMPORT if imported.module.startswith(BENCHMARK) else MAY_IMPORT[own]):
+    if other not in (BENCHMARKS_MAY_IMPORT if imported.module.startswith(BENCHMARKS) else MAY_IMPORT[own]):
         return f"{own} may not import {other}"
     if own in ("model_repo", "loadtest"):
         return None
