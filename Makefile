@@ -39,7 +39,8 @@ up: $(INSTALLED) ## Serve the demo model until Ctrl-C
 	@$(BIN)/rollserve up $(ARGS)
 
 test: $(INSTALLED) ## Run the tests, in two processes (ARGS='-k name' for some of them)
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/fuzz $(ARGS)
+	@$(if $(ARGS),,$(BIN)/python -m pytest tests/fuzz)
 
 test-clients: $(INSTALLED) ## Run the real agent CLIs against the server (1.6 GB from npm, once)
 	@$(BIN)/python -m tests.clients.install >/dev/null

@@ -160,6 +160,7 @@ def test_every_command_has_help() -> None:
             "engine",
             "check-engine",
             "top",
+            "loadtest",
             "doctor",
         ),
     }

@@ -26,7 +26,8 @@ class FuzzedServer:
     loop: asyncio.AbstractEventLoop
 
 
-@pytest.fixture(scope="session")
+# Ended with its tests: grpc.aio shares one completion queue between a process's event loops, and others wait on it behind these.
+@pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FuzzedServer]:
     ready: Future[FuzzedServer] = Future()
     over: Future[asyncio.Event] = Future()
