@@ -81,12 +81,12 @@ BODY = st.sampled_from(
 OPERATIONS = [(path, method) for path, item in describe()["paths"].items() for method in item]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def description(fuzzed: FuzzedServer) -> Any:
     return schemathesis.openapi.from_url(f"{fuzzed.url}/openapi.json")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def connection() -> Iterator[requests.Session]:
     with requests.Session() as session:
         yield session
