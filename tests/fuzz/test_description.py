@@ -47,7 +47,13 @@ FEED = "/v1/sessions/{sid}/events"
 PAUSE = "/v1/engine/pause"
 """Holds all that comes after it: let go on at once."""
 
-MANY = settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+MANY = settings(
+    max_examples=EXAMPLES,
+    database=None,
+    derandomize="FUZZ_EXAMPLES" not in os.environ,  # the ordinary run tries the same inputs each time
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)
 
 # The server runs in this process: its random numbers are none of hypothesis' business.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
