@@ -18,8 +18,15 @@ _NOT_SERVING = (
     "is not healthy",  # python_backend, stub_launcher.cc: the model's process died, and is not started again
     "shutting down",
     "Exceeds maximum queue size",
+    "Maximum queue size of",  # TensorRT-LLM, executorImpl.cpp
 )
 """Words of messages that say that nothing was sampled and that the same request may succeed elsewhere or later."""
+
+_REFUSED_BY_EXECUTOR = "Encountered an error when fetching new request: "
+"""Words before the reason why TensorRT-LLM's executor did not take a request (executorImpl.cpp), a prompt past its longest for one.
+They stand behind the number that the executor gave the request. Not told apart, a client that asks again would have its endpoint
+taken for a broken one.
+"""
 
 _DEAD_MODEL_HINT = " (the model's process died; load the model again or restart the Triton server)"
 
@@ -32,6 +39,9 @@ def from_message(message: str, *, sampled: bool) -> EngineError:
         return EngineFailed(f"the generation broke off: {message}")
     if message.startswith(INVALID_REQUEST_PREFIX):
         return EngineRejected(message.removeprefix(INVALID_REQUEST_PREFIX))
+    _, refused, reason = message.partition(_REFUSED_BY_EXECUTOR)
+    if refused:
+        return EngineRejected(reason)
     if any(words in message for words in _NOT_SERVING):
         return EngineUnavailable(message)
     return EngineFailed(f"the model failed: {message}")

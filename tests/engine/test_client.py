@@ -345,6 +345,17 @@ async def test_a_grpc_status_means_another_thing_before_and_after_tokens(
         ("Request for unknown model: 'tensorrt_llm' is not found", EngineUnavailable),
         ("Stub process 'tensorrt_llm_0_0' is not healthy.", EngineUnavailable),
         ("Exceeds maximum queue size", EngineUnavailable),
+        ("Maximum queue size of 8 has been reached, please try again later", EngineUnavailable),
+        (
+            "Executor failed process requestId 7 due to the following error: Encountered an error when fetching new "
+            "request: Prompt length (9) exceeds maximum input length (8).",
+            EngineRejected,
+        ),
+        (
+            "Executor failed process requestId 7 due to the following error: Encountered an error in forwardAsync "
+            "function: out of memory",
+            EngineFailed,
+        ),
         ("an invalid request: not at the start", EngineFailed),
     ],
 )
