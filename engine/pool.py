@@ -77,7 +77,7 @@ class Pool:
 
     @property
     def info(self) -> EngineInfo:
-        """What all endpoints have in common. Raises: EngineUnavailable, before any was found fit to be used."""
+        """What all endpoints have in common. It stays known when none is left. Raises: EngineUnavailable, before any was found."""
         info = self._replicas.info
         if info is None:
             raise self._replicas.none_usable()
@@ -100,6 +100,7 @@ class Pool:
         """Raises: EngineUnavailable, if no endpoint would take a generation. During a hold none has to be there."""
         if self._held and self._replicas.info is not None:
             return
+        await self._replicas.wait_for_trials()
         for endpoint in self._replicas.usable:
             epoch = endpoint.breaker.epoch
             try:

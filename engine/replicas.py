@@ -68,9 +68,17 @@ class Replicas:
 
     @property
     def info(self) -> EngineInfo | None:
-        """What all that were ever fit to be used have in common."""
+        """What all that are known have in common; where none is any more, what the first one was. None before that one."""
         known = [info for endpoint in self if (info := endpoint.info) is not None]
-        return in_common(known) if known else None
+        return in_common(known) if known else self._agreed
+
+    async def wait_for_trials(self) -> None:
+        """While no endpoint can be used and one was never tried: it may have come just now. ``start_wait_s`` at most."""
+        until = self._clock.now() + self._options.start_wait_s
+        while not self.usable and any(not (endpoint.tried or endpoint.draining) for endpoint in self):
+            if (left := until - self._clock.now()) <= 0:
+                return
+            await self._changed.wait(self._clock, left)
 
     async def start(self, addresses: Sequence[str]) -> None:
         """Try the first endpoint, with which the others have to agree if it is there; then all.

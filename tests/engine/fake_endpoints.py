@@ -97,6 +97,8 @@ class FakeEndpoint:
     """What an update waits for."""
     unfit: EngineError | None = None
     """What the probe raises."""
+    trial_gate: asyncio.Event | None = None
+    """What a trial waits for."""
     requests: list[GenerateRequest] = field(default_factory=list)
     running: dict[str, asyncio.Event] = field(default_factory=dict)
     """By request id: set when the generation is to stop."""
@@ -211,6 +213,8 @@ class Fleet:
     async def open(self, address: str) -> FakeClient:
         server = self.servers[address]
         server.trials += 1
+        if server.trial_gate is not None:
+            await server.trial_gate.wait()
         server.check()
         if server.unfit is not None:
             raise server.unfit
