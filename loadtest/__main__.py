@@ -5,7 +5,8 @@
 
 The same as ``python -m loadtest``, which needs --tokenizer where it starts a server. Starts the scripted model with the times of
 a GPU and a server in front of it (or uses what is given), lets Locust's agents work on it, judges every session, and writes
-FOLDER/report.html. Exit status: 0 verdict pass, 1 verdict fail, 2 it could not be carried out.
+FOLDER/report.html, with the most important of it in FOLDER/report.svg. Exit status: 0 verdict pass, 1 verdict fail, 2 it could not
+be carried out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from loadtest.figures import table
 from loadtest.program import say
 from loadtest.shapes import Load
 from loadtest.system import SystemFailed
-from loadtest.target import Target, target
+from loadtest.target import Sayings, Target, target
 
 LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 STOP_S = 60
@@ -75,13 +76,13 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _load(system: Target, arguments: argparse.Namespace) -> int:
-    from loadtest import report, verdict
-    from loadtest.watch import Watch
+    from loadtest import picture, report, verdict
+    from loadtest.watch import SERVER, Watch
 
     watch, record = Watch(), _fresh(arguments.out)
     with (arguments.out / "locust.log").open("wb") as log:
         locust = await asyncio.create_subprocess_exec(*_command(system, arguments, record), stdout=log, stderr=log)
-        roots = {"load generator": locust.pid, **({} if system.pid is None else {"server": system.pid})}
+        roots = {"load generator": locust.pid, **({} if system.pid is None else {SERVER: system.pid})}
         tasks = [asyncio.create_task(watch.run(system.url, roots)), asyncio.create_task(_progress(record))]
         try:
             await locust.wait()
@@ -94,10 +95,12 @@ async def _load(system: Target, arguments: argparse.Namespace) -> int:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
     say("judging")
-    seconds, findings = verdict.read(record), verdict.judge_all(record, system.engine_log)
+    says = None if system.engine_log is None else Sayings(arguments.tokenizer)
+    seconds, findings = verdict.read(record), verdict.judge_all(record, system.engine_log, says)
     title = f"Load test: {arguments.users} agents, {arguments.shape}, {arguments.minutes:g} min"
     outcome = verdict.Outcome(title, seconds, watch, findings, verdict.figures(seconds, watch, findings))
     report.write(outcome, arguments.out / "report.html")
+    picture.write(outcome, arguments.out / "report.svg")
     print(table(outcome.figures, {}))
     print("\n".join(findings.notes[:10]))
     print(f"verdict: {'pass' if outcome.passed else 'FAIL'}; report: {arguments.out / 'report.html'}", flush=True)

@@ -3,26 +3,30 @@
 ``Seen`` is a reply that a client read to its end; ``export`` the answer of ``finish``; ``log`` the scripted model's lines of that
 session. A turn is lost if the client saw it and no sample trains it with the ids and log probs that the engine logged. It is
 inexact if it is trained more than once, or if its prompt does not begin with the prompt and the output of the turn that it
-continues; tokens that are trained and belong to no turn of the engine count as one inexact turn. A reply that its client left may
-be trained once or not at all.
+continues, or if what the client was given to read is not what the sampled ids say; tokens that are trained and belong to no turn of
+the engine count as one inexact turn. A reply that its client left may be trained once or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 Entry = Mapping[str, Any]
 WHOLE = ("stop", "length")
+Says = Callable[[Sequence[int]], str]
+"""What sampled ids say, in the form of ``loadtest.speech.spoken``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """``turn`` is the server's number; ``before`` that of the turn which it continues, None at a root."""
+    """``turn`` is the server's number; ``before`` that of the turn which it continues, None at a root; ``said`` what it says, in
+    the form of ``loadtest.speech.spoken``."""
 
     turn: int
     before: int | None
+    said: str
 
 
 @dataclass(slots=True)
@@ -43,7 +47,7 @@ class Findings:
         self.notes += other.notes
 
 
-def judge(sid: str, seen: Sequence[Seen], export: Mapping[str, Any], log: Iterable[Entry]) -> Findings:
+def judge(sid: str, seen: Sequence[Seen], export: Mapping[str, Any], log: Iterable[Entry], says: Says) -> Findings:
     """One finished session."""
     turns = {entry["turn"]: entry for entry in log if entry["finish_reason"] in WHOLE}
     wanted = {reply.turn: reply for reply in seen}
@@ -59,6 +63,9 @@ def judge(sid: str, seen: Sequence[Seen], export: Mapping[str, Any], log: Iterab
         elif reply.before is not None and not _continues(turns[turn], turns.get(reply.before)):
             found.inexact += 1
             found.notes.append(f"{sid}: turn {turn} does not continue turn {reply.before}")
+        elif reply.said != (sampled := says(turns[turn]["output_ids"])):
+            found.inexact += 1
+            found.notes.append(f"{sid}: turn {turn} was read as {reply.said[-80:]!r}, and sampled as {sampled[-80:]!r}")
     stray = sum(sum(sample["loss_mask"]) for sample in export["samples"]) - sum(map(len, claimed))
     if stray:
         found.inexact += 1

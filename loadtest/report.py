@@ -8,6 +8,7 @@ from typing import Any
 
 from loadtest.figures import percentile, table
 from loadtest.verdict import Outcome, Series, over_time
+from loadtest.watch import beyond_content
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 860, 240, 60, 24, 10
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#7f7f7f")
@@ -59,6 +60,10 @@ def curves(outcome: Outcome) -> list[tuple[str, str, Series]]:
         "errors/s": over_time(failed, start, width, lambda some: len(some) / width),
     }
     tokens = over_time(ended, start, width, lambda some: sum(turn["output_tokens"] for turn in some) / width)
+    content: Series = {
+        "sessions and kept events, by its own account": [(at - start, value) for at, value in watch.content],
+        "resident beyond them": [(at - start, value) for at, value in beyond_content(watch)],
+    }
     late: Series = {
         "server, p99 per second": [(at - start, ms) for at, ms in watch.stalls],
         "load generator, longest per second": [(lag["at"] - start, lag["lag_ms"]) for lag in outcome.seconds.lags],
@@ -71,6 +76,7 @@ def curves(outcome: Outcome) -> list[tuple[str, str, Series]]:
         ("Output tokens", "tokens/s", {"tokens/s": tokens}),
         ("CPU per process", "cores", _largest(cpu)),
         ("Memory per process", "MB", _largest(memory)),
+        ("The server's sessions, and its memory beyond them", "MB", content),
         ("Lag of the event loops", "ms", late),
     ]
 
@@ -89,22 +95,31 @@ def _largest(series: Series) -> Series:
 
 def plot(title: str, unit: str, series: Series) -> str:
     """One plot with its heading; curves without points are left out."""
-    drawn = {name: points for name, points in series.items() if points}
+    drawn = with_points(series)
     if not drawn:
         return ""
-    last = max(at for points in drawn.values() for at, _ in points) or 1.0
-    most = max(value for points in drawn.values() for _, value in points) or 1.0
-    lines = [_axes(last, most)]
-    for place, points in enumerate(drawn.values()):
-        colour = COLOURS[place % len(COLOURS)]
-        path = " ".join(f"{_x(at, last):.1f},{_y(value, most):.1f}" for at, value in points)
-        lines.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{path}"/>')
     legend = " ".join(
         f'<span style="color:{COLOURS[place % len(COLOURS)]}">&#9632; {html.escape(name)}</span>'
         for place, name in enumerate(drawn)
     )
     head = f"<h3>{html.escape(title)}, {html.escape(unit)}</h3><p>{legend}</p>"
-    return f'{head}<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(lines)}</svg>'
+    return f'{head}<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{lines(drawn)}</svg>'
+
+
+def with_points(series: Series) -> Series:
+    return {name: points for name, points in series.items() if points}
+
+
+def lines(drawn: Series) -> str:
+    """Axes and curves, as elements of an SVG of ``WIDTH`` by ``HEIGHT``; every curve has points."""
+    last = max(at for points in drawn.values() for at, _ in points) or 1.0
+    most = max(value for points in drawn.values() for _, value in points) or 1.0
+    parts = [_axes(last, most)]
+    for place, points in enumerate(drawn.values()):
+        colour = COLOURS[place % len(COLOURS)]
+        path = " ".join(f"{_x(at, last):.1f},{_y(value, most):.1f}" for at, value in points)
+        parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{path}"/>')
+    return "".join(parts)
 
 
 def _axes(last: float, most: float) -> str:

@@ -123,11 +123,12 @@ class AgentSession:
             again = True
         if again:
             if happening is Happening.RETRY:
-                self._seen.append(Seen(turn, before))  # it may be sampled again, beside this one; then both are trained
+                # It may be sampled again, beside this one; then both are trained.
+                self._seen.append(Seen(turn, before, conversation.said()))
             time.sleep(AGAIN_S)
             turn = self._caller.reply(conversation, prefix, retry=1)
         conversation.keep()
-        self._seen.append(Seen(turn, before))
+        self._seen.append(Seen(turn, before, conversation.said()))
         return turn
 
     def _text(self, tokens: int) -> str:

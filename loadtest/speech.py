@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 Json = dict[str, Any]
@@ -23,6 +23,11 @@ MAX_TOKENS = 40_000
 
 class BadReply(Exception):
     """The stream says that it failed, or is not what the protocol says."""
+
+
+def spoken(text: str, calls: Iterable[tuple[str, Any]]) -> str:
+    """A reply in the form in which protocols can be compared: its text, then each call's name and arguments."""
+    return text + "".join(f"<{name} {json.dumps(arguments, sort_keys=True)}>" for name, arguments in calls)
 
 
 class SseReader:
@@ -68,9 +73,17 @@ class Conversation(abc.ABC):
     def take(self, event: Json | None) -> bool:
         """One event of the reply; whether it carries output. Raises: BadReply."""
 
-    @abc.abstractmethod
     def keep(self) -> None:
         """Put the complete reply into the history."""
+        self.history += self.message()
+
+    @abc.abstractmethod
+    def message(self) -> list[Json]:
+        """The complete reply as it goes into the history."""
+
+    @abc.abstractmethod
+    def said(self) -> str:
+        """The complete reply as ``spoken``."""
 
 
 class Messages(Conversation):
@@ -109,12 +122,18 @@ class Messages(Conversation):
                 self.complete = True
         return False
 
-    def keep(self) -> None:
+    def message(self) -> list[Json]:
         blocks = []
         for part in self._parts:
-            partial = part.pop("partial")
-            blocks.append({**part, "input": json.loads(partial or "{}")} if part["type"] == "tool_use" else part)
-        self.history.append({"role": "assistant", "content": blocks})
+            block = {key: value for key, value in part.items() if key != "partial"}
+            arguments = {"input": json.loads(part["partial"] or "{}")} if part["type"] == "tool_use" else {}
+            blocks.append({**block, **arguments})
+        return [{"role": "assistant", "content": blocks}]
+
+    def said(self) -> str:
+        blocks = self.message()[0]["content"]
+        calls = [(block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
+        return spoken("".join(block["text"] for block in blocks if block["type"] == "text"), calls)
 
 
 class Chat(Conversation):
@@ -155,7 +174,7 @@ class Chat(Conversation):
         super().begin()
         self._finished = False
 
-    def keep(self) -> None:
+    def message(self) -> list[Json]:
         text = "".join(part.get("content") or "" for part in self._parts)
         calls: dict[int, Json] = {}
         for piece in (piece for part in self._parts for piece in part.get("tool_calls") or ()):
@@ -165,7 +184,12 @@ class Chat(Conversation):
                 calls[piece["index"]] = {"id": piece["id"], "type": "function", "function": named}
             calls[piece["index"]]["function"]["arguments"] += function.get("arguments") or ""
         called = {"tool_calls": list(calls.values())} if calls else {}
-        self.history.append({"role": "assistant", "content": text, **called})
+        return [{"role": "assistant", "content": text, **called}]
+
+    def said(self) -> str:
+        message = self.message()[0]
+        functions = [call["function"] for call in message.get("tool_calls", ())]
+        return spoken(message["content"], [(each["name"], json.loads(each["arguments"])) for each in functions])
 
 
 class Responses(Conversation):
@@ -197,8 +221,14 @@ class Responses(Conversation):
                 return True
         return False
 
-    def keep(self) -> None:
-        self.history += self._parts
+    def message(self) -> list[Json]:
+        return self._parts
+
+    def said(self) -> str:
+        messages = [item for item in self._parts if item["type"] == "message"]
+        calls = [item for item in self._parts if item["type"] == "function_call"]
+        text = "".join(part["text"] for message in messages for part in message["content"])
+        return spoken(text, [(call["name"], json.loads(call["arguments"])) for call in calls])
 
 
 class Gemini(Conversation):
@@ -236,14 +266,19 @@ class Gemini(Conversation):
             self.complete = self.complete or "finishReason" in candidate
         return carried
 
-    def keep(self) -> None:
+    def message(self) -> list[Json]:
         parts: list[Json] = []
         for part in self._parts:
             if set(part) == {"text"} and parts and set(parts[-1]) == {"text"}:
                 parts[-1] = {"text": parts[-1]["text"] + part["text"]}
             elif part != {"text": ""}:
                 parts.append(part)
-        self.history.append({"role": "model", "parts": parts})
+        return [{"role": "model", "parts": parts}]
+
+    def said(self) -> str:
+        calls = [part["functionCall"] for part in self._parts if "functionCall" in part]
+        text = "".join(part.get("text", "") for part in self._parts)
+        return spoken(text, [(call["name"], call["args"]) for call in calls])
 
 
 CONVERSATIONS: tuple[type[Conversation], ...] = (Messages, Chat, Responses, Gemini)

@@ -3,16 +3,21 @@ Triton, or any server."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
+from tokenizers import Tokenizer
+
 from loadtest.shapes import OUTPUT_SIZES
+from loadtest.speech import spoken
 from loadtest.system import attached, scripted_system
 
-CALL = '<tool_call>\n{"name": "read_file", "arguments": {"path": "src/module_1.py"}}\n</tool_call>'
+OPENS, CLOSES = "<tool_call>\n", "\n</tool_call>"
+CALL = OPENS + '{"name": "read_file", "arguments": {"path": "src/module_1.py"}}' + CLOSES
 CALL_TOKENS = 26
 TAIL_TOKENS = 64
 """Of a prompt, where the demanded length stands."""
@@ -40,6 +45,18 @@ def script() -> dict[str, Any]:
 
 def _reply(tokens: int) -> str:
     return "Let" + " me" * max(0, tokens - CALL_TOKENS) + (CALL if tokens > CALL_TOKENS else "")
+
+
+class Sayings:
+    """What the script's replies say (``loadtest.judge.Says``), by the model's own tokenizer."""
+
+    def __init__(self, tokenizer: Path) -> None:
+        self._tokenizer = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+
+    def __call__(self, ids: Sequence[int]) -> str:
+        text, opened, call = self._tokenizer.decode(ids, skip_special_tokens=True).partition(OPENS)
+        called = [orjson.loads(call.removesuffix(CLOSES))] if opened else []
+        return spoken(text, [(each["name"], each["arguments"]) for each in called])
 
 
 @asynccontextmanager

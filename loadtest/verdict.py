@@ -13,11 +13,14 @@ from typing import Any
 
 import orjson
 
-from loadtest.figures import Figure, percentile
-from loadtest.judge import Findings, Seen, judge, judge_without_log
-from loadtest.watch import Watch, highest
+from loadtest.figures import Figure, median, percentile
+from loadtest.judge import Findings, Says, Seen, judge, judge_without_log
+from loadtest.watch import Watch, beyond_content, highest
 
 ERRORS_PERCENT, TTFT_P99_MS, STALL_P99_MS, GENERATOR_LAG_P99_MS = 1.0, 10_000.0, 100.0, 250.0
+GROWTH_PERCENT, LONG_S = 5.0, 240.0
+"""The server's memory beyond its sessions' content may grow by so much after the warm-up, in runs that last this long: a shorter
+one ends before caches and allocators are as large as they get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,11 @@ def _lines(file: Path) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in file.read_bytes().splitlines()] if file.exists() else []
 
 
-def judge_all(folder: Path, engine_log: Path | None) -> Findings:
-    """Every session that a client held. A session without an export has lost all its turns, one at least."""
+def judge_all(folder: Path, engine_log: Path | None, says: Says | None) -> Findings:
+    """Every session that a client held. A session without an export has lost all its turns, one at least.
+
+    ``says`` goes with ``engine_log``.
+    """
     log = None if engine_log is None else EngineLog(engine_log)
     found = Findings()
     for file in sorted((folder / "seen").iterdir()):
@@ -66,7 +72,10 @@ def judge_all(folder: Path, engine_log: Path | None) -> Findings:
             found.add(Findings(1, len(seen), max(1, len(seen)), 0, [f"{sid}: could not be finished"]))
             continue
         export = json.loads(exported.read_bytes())
-        found.add(judge_without_log(sid, seen, export) if log is None else judge(sid, seen, export, log.of(sid)))
+        if log is None or says is None:
+            found.add(judge_without_log(sid, seen, export))
+        else:
+            found.add(judge(sid, seen, export, log.of(sid), says))
     return found
 
 
@@ -111,8 +120,22 @@ def figures(seconds: Seconds, watch: Watch, findings: Findings) -> list[Figure]:
         *_percentiles("longest gap in a turn", [turn for turn in ended if turn["pieces"] > 1], "gap_ms", None),
         *_percentiles("turn", ended, "turn_ms", None),
         Figure("server's event-loop lag p99", highest(watch.lags, 0.99) * 1000, "ms", STALL_P99_MS),
+        _growth(beyond_content(watch)),
         Figure("generator's lag p99", _of([lag["lag_ms"] for lag in seconds.lags], 99), "ms", GENERATOR_LAG_P99_MS),
     ]
+
+
+def _growth(memory: Sequence[tuple[float, float]]) -> Figure:
+    """From the fifth of the time behind its middle to the last fifth, medians."""
+    name = "server's memory growth beyond content"
+    if not memory:
+        return Figure(name, 0.0, "%")
+    start, lasted = memory[0][0], memory[-1][0] - memory[0][0]
+    middle = [value for at, value in memory if 0.5 <= (at - start) / max(lasted, 1) < 0.7]
+    end = [value for at, value in memory if (at - start) / max(lasted, 1) >= 0.8]
+    if not middle or not end:
+        return Figure(name, 0.0, "%")
+    return Figure(name, 100 * (median(end) / median(middle) - 1), "%", GROWTH_PERCENT if lasted >= LONG_S else None)
 
 
 def _percentiles(name: str, turns: Sequence[dict[str, Any]], key: str, goal: float | None) -> list[Figure]:

@@ -1,4 +1,5 @@
-"""Once a second: CPU and memory of each process of the system and of the load generator, and the server's event-loop lag."""
+"""Once a second: CPU and memory of each process of the system and of the load generator, the server's event-loop lag, and what it
+says that its sessions take."""
 
 from __future__ import annotations
 
@@ -13,6 +14,9 @@ import aiohttp
 import psutil
 
 EVERY_S = 1.0
+CONTENT = re.compile(r"^rollserve_(?:session_memory|event_buffer)_bytes(?:\{.*\})? (\S+)$", re.MULTILINE)
+SERVER = "server"
+"""The name of the server's processes among the roots."""
 LAG = re.compile(r'^rollserve_event_loop_lag_seconds_bucket\{(?:.*,)?le="([^"]+)".*\} (\S+)$', re.MULTILINE)
 
 
@@ -34,6 +38,8 @@ class Watch:
     stalls: list[tuple[float, float]] = field(default_factory=list)
     lags: Counter[float] = field(default_factory=Counter)
     """Counts of the event loop's lags over the run, by the upper end of their bucket in seconds."""
+    content: list[tuple[float, float]] = field(default_factory=list)
+    """(Unix s, MB that the server's sessions and their kept events take by its own account)."""
     _last: dict[int, tuple[float, float]] = field(default_factory=dict)
     _buckets: Counter[float] = field(default_factory=Counter)
 
@@ -69,6 +75,7 @@ class Watch:
             self.samples.append(Sample(now, f"{name} {process.pid}", round(cpu, 3), round(memory, 1)))
 
     def _take(self, text: str) -> None:
+        self.content.append((time.time(), sum(float(found) for found in CONTENT.findall(text)) / 1e6))
         total: Counter[float] = Counter()
         for end, count in LAG.findall(text):
             total[float(end)] += float(count)
@@ -82,6 +89,16 @@ class Watch:
         if new and not first:
             self.lags.update(new)
             self.stalls.append((time.time(), highest(new, 0.99) * 1000))
+
+
+def beyond_content(watch: Watch) -> list[tuple[float, float]]:
+    """(Unix s, resident MB of all the server's processes, less what its sessions take), once a second."""
+    resident: dict[int, dict[str, float]] = {}
+    for sample in watch.samples:
+        if sample.name.startswith(f"{SERVER} "):
+            resident.setdefault(int(sample.at), {})[sample.name] = sample.memory
+    content = {int(at): value for at, value in watch.content}
+    return [(at, sum(found.values()) - content[at]) for at, found in sorted(resident.items()) if at in content]
 
 
 def highest(counts: Counter[float], share: float) -> float:

@@ -27,6 +27,7 @@ def combined_script() -> dict[str, Any]:
             *bench_slow_readers.SCRIPT["rules"],
             {"session_regex": "fast-.*", **reply(bench_slow_readers.SCRIPT)},
             {"session_regex": "(one|two)-workers?-.*", **reply(bench_disconnect.SCRIPT)},
+            {"session_regex": "load-.*", "text": "Done.", "end": True},
             {"session_regex": "agent-.*|warm-up", **reply(agent.script(agent.Writer(demo_model_dir())))},
         ],
         "default": reply(bench_tokens.SCRIPT),  # its bare reader names no session

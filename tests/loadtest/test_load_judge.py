@@ -14,7 +14,7 @@ LOG: list[dict[str, Any]] = [
     {"turn": 2, "prompt_ids": [1, 2, 3, 4], "output_ids": [5, 6], "log_probs": [-1.0, -2.0], "finish_reason": "length"},
     {"turn": 3, "prompt_ids": [1, 2, 3, 4], "output_ids": [9], "log_probs": [-3.0], "finish_reason": "cancelled"},
 ]
-SEEN = [Seen(1, None), Seen(2, 1)]
+SEEN = [Seen(1, None, "3"), Seen(2, 1, "5 6")]
 EXPORT: dict[str, Any] = {
     "samples": [
         {
@@ -30,7 +30,7 @@ EXPORT: dict[str, Any] = {
 
 
 def counts(seen: list[Seen], export: dict[str, Any], log: list[dict[str, Any]]) -> tuple[int, int]:
-    found = judge("s", seen, export, log)
+    found = judge("s", seen, export, log, says=lambda ids: " ".join(map(str, ids)))
     assert found.turns == len(seen)
     assert bool(found.notes) == bool(found.lost or found.inexact)
     return found.lost, found.inexact
@@ -67,12 +67,17 @@ def test_a_turn_that_is_trained_twice_is_found() -> None:
 
 
 def test_a_prompt_that_does_not_continue_is_found() -> None:
-    assert counts([Seen(1, None), Seen(2, 3)], EXPORT, LOG) == (0, 1)
+    assert counts([SEEN[0], Seen(2, 3, "5 6")], EXPORT, LOG) == (0, 1)
+
+
+def test_a_reply_that_was_read_otherwise_is_found() -> None:
+    assert counts([SEEN[0], Seen(2, 1, "5 7")], EXPORT, LOG) == (0, 1)
 
 
 def test_a_turn_that_the_engine_never_had_is_lost() -> None:
-    assert counts([*SEEN, Seen(4, None)], EXPORT, LOG) == (1, 0)
-    assert judge_without_log("s", [*SEEN, Seen(4, None)], EXPORT).lost == 1
+    never = Seen(4, None, "7")
+    assert counts([*SEEN, never], EXPORT, LOG) == (1, 0)
+    assert judge_without_log("s", [*SEEN, never], EXPORT).lost == 1
 
 
 def test_a_reply_that_its_client_left_need_not_be_trained() -> None:

@@ -11,20 +11,38 @@ import pytest
 
 from adapter.loadtest_command import complete
 from engine.assets import demo_model_dir
-
+from loadtest.system import System
 
 # Not imported to see whether it is there: its gevent would patch the test process.
-@pytest.mark.skipif(importlib.util.find_spec("locust") is None, reason="the extra `loadtest` is not installed")
-def test_agents_lose_nothing_and_the_report_is_written(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "loadtest", "--users", "4", "--minutes", "0.1", "--scale", "0.02"]
-    command += ["--gap-scale", "0.01", "--tokenizer", str(demo_model_dir()), "--out", str(tmp_path)]
+LOCUST = pytest.mark.skipif(importlib.util.find_spec("locust") is None, reason="the extra `loadtest` is not installed")
+
+
+def carried_out(*arguments: str, out: Path) -> dict[str, list[str]]:
+    """The words of each line of the verdict's table, by the figure's name."""
+    command = [sys.executable, "-m", "loadtest", *arguments, "--scale", "0.02", "--gap-scale", "0.01"]
+    command += ["--tokenizer", str(demo_model_dir()), "--out", str(out)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = {line[:28].strip(): line.split() for line in run.stdout.splitlines()}
-    assert lines["lost turns"][2] == "0", run.stdout + run.stderr
-    assert lines["inexact turns"][2] == "0", run.stdout
-    assert int(lines["sessions judged"][2]) >= 4, run.stdout
-    assert int(lines["turns judged"][2]) >= 4, run.stdout
+    assert "verdict:" in run.stdout, run.stdout + run.stderr
+    return {line[:28].strip(): line.split() for line in run.stdout.splitlines()}
+
+
+@LOCUST
+def test_agents_lose_nothing_and_the_report_is_written(tmp_path: Path) -> None:
+    lines = carried_out("--users", "4", "--minutes", "0.1", out=tmp_path)
+    assert (lines["lost turns"][2], lines["inexact turns"][2]) == ("0", "0"), lines
+    assert int(lines["sessions judged"][2]) >= 4
+    assert int(lines["turns judged"][2]) >= 4
     assert "<svg" in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "report.svg").exists()
+
+
+@LOCUST
+@pytest.mark.parametrize("option", ["--url", "--triton"])
+def test_agents_work_on_a_server_or_a_triton_that_runs(option: str, running_system: System, tmp_path: Path) -> None:
+    where = {"--url": running_system.server.url, "--triton": running_system.triton}[option]
+    lines = carried_out("--users", "2", "--minutes", "0.05", option, where, out=tmp_path)
+    assert (lines["lost turns"][2], lines["inexact turns"][2]) == ("0", "0"), lines
+    assert int(lines["turns judged"][2]) >= 2
 
 
 def test_the_command_names_the_demo_models_tokenizer_only_where_it_is_needed() -> None:

@@ -84,6 +84,7 @@ def test_a_reply_in_any_pieces_goes_into_the_history(speaks: type[Conversation],
     assert carried == 3
     assert conversation.complete
     assert conversation.output_tokens == 7
+    assert conversation.said() == 'Hi<read_file {"path": "a"}>'
     conversation.keep()
     conversation.say("the file")
     assert conversation.history[1:] == REPLIES[speaks]
