@@ -5,11 +5,12 @@
 are without the batch dimension. Its defaults are ours where they are not the backend's: KV cache reuse and chunked prefill on, for
 agents send their history again and again; cancels are seen within 10 ms; no KV cache on the host (TensorRT-LLM #8813).
 
-What the backend does not know, it ignores: the parameters ``log_probs_streaming``, ``log_prob_mode``, ``max_seq_len``,
-``vocab_size``, ``tokens_per_block`` and ``weight_version`` are for ``engine.probe``.
+``engine.engine_parameters`` says what may be set. What the backend does not know, it ignores: the parameters
+``log_probs_streaming``, ``log_prob_mode``, ``max_seq_len``, ``vocab_size``, ``tokens_per_block``, ``weight_version`` and
+``guided_decoding`` are for ``engine.probe``.
 
-Two things are fixed by what is recorded: ``normalize_log_probs`` is false, or log probs would be renormalised over the top k, and
-the model is decoupled, or nothing would stream. Not tried on a GPU.
+Fixed by what is recorded: ``normalize_log_probs`` is false, or log probs would be renormalised over the top k; one beam, or the
+knobs of sampling would do nothing; the model is decoupled, or nothing would stream. Not tried on a GPU.
 """
 
 from __future__ import annotations
@@ -25,55 +26,18 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from engine.contract import MODEL_NAME
+from engine.engine_parameters import EMPTY, FIXED, QUEUE_SIZE, ModelTable, offers_guides
 from engine.errors import RepositoryError
-from engine.repository import MODELS
-from engine.types import Dialect, LogProbMode
 
 BACKEND = "tensorrtllm"
 
 _PLAIN = ("guided_decoding_guide_type", "guided_decoding_guide")
 """Inputs of one element that the backend takes as they come; the others of one element are reshaped to scalars."""
 
-FIXED: Mapping[str, str] = {
-    "normalize_log_probs": "false",
-    "log_probs_streaming": str(Dialect.CUMULATIVE),
-    "log_prob_mode": str(LogProbMode.PROCESSED),
-}
 GUIDES = "json,json_schema,regex,ebnf_grammar"
 """What the backend decodes by, where it has a guided decoding backend."""
 
 _MARK = "rendered-by-rollserve"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelTable:
-    """``inputs`` and ``outputs``: dtype and dims by name. ``defaults`` are parameters with values, ``optional`` those without."""
-
-    inputs: Mapping[str, tuple[str, tuple[int, ...]]]
-    outputs: Mapping[str, tuple[str, tuple[int, ...]]]
-    required: tuple[str, ...]
-    defaults: Mapping[str, str]
-    optional: tuple[str, ...]
-
-    @classmethod
-    def read(cls, file: Path = MODELS / "tensorrt_llm_engine" / "model.json") -> ModelTable:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        return cls(
-            inputs=_tensors(document["inputs"]),
-            outputs=_tensors(document["outputs"]),
-            required=tuple(document["required"]),
-            defaults=document["defaults"],
-            optional=tuple(document["optional"]),
-        )
-
-    def check(self, settings: Mapping[str, str]) -> None:
-        """Raises: RepositoryError, if a parameter cannot be set."""
-        for name in settings:
-            if name in FIXED:
-                raise RepositoryError(f"{name} must stay {FIXED[name]}: what is recorded rests on it")
-            if name not in self.defaults and name not in self.optional:
-                known = ", ".join(sorted([*self.defaults, *self.optional]))
-                raise RepositoryError(f"TensorRT-LLM's C++ model has no parameter {name}; it has {known}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +102,12 @@ def config_text(
     """``config.pbtxt``. ``more`` are parameters of another ``backend``. Raises: RepositoryError."""
     table = ModelTable.read()
     table.check(settings)
-    guides = {"guided_decoding": GUIDES} if "guided_decoding_backend" in settings else {}
+    guides = {"guided_decoding": GUIDES} if offers_guides(settings) else {}
     told = {name: str(getattr(facts, name)) for name in ("max_seq_len", "vocab_size", "tokens_per_block")}
     parameters = {
+        **EMPTY,
         **table.defaults,
-        **settings,
+        **{name: value for name, value in settings.items() if name != QUEUE_SIZE},
         **FIXED,
         **guides,
         **told,
@@ -155,7 +120,7 @@ def config_text(
         backend=backend,
         max_batch_size=facts.max_batch_size,
         model_transaction_policy={"decoupled": True},
-        dynamic_batching={"preferred_batch_size": [facts.max_batch_size], "max_queue_delay_microseconds": 0},
+        dynamic_batching=_batching(facts, settings.get(QUEUE_SIZE)),
         input=[_input(name, *shape, name not in table.required) for name, shape in table.inputs.items()],
         output=[_tensor(name, *shape) for name, shape in table.outputs.items()],
         instance_group=[{"count": 1, "kind": model_config_pb2.ModelInstanceGroup.KIND_CPU}],
@@ -164,8 +129,10 @@ def config_text(
     return str(text_format.MessageToString(config))
 
 
-def _tensors(document: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    return {name: (kind, tuple(dims)) for name, (kind, dims) in document.items()}
+def _batching(facts: EngineFacts, queue_size: str | None) -> dict[str, Any]:
+    """Without a queue size, as many requests wait as come."""
+    policy = {} if queue_size is None else {"default_queue_policy": {"max_queue_size": int(queue_size)}}
+    return {"preferred_batch_size": [facts.max_batch_size], "max_queue_delay_microseconds": 0, **policy}
 
 
 def _input(name: str, kind: str, dims: tuple[int, ...], optional: bool) -> dict[str, Any]:
