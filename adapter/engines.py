@@ -11,7 +11,7 @@ from pathlib import Path
 from adapter.config import Config
 from adapter.logs import event
 from engine.client import ClientOptions, TritonClient
-from engine.endpoint import OpenClient
+from engine.endpoint_client import OpenClient
 from engine.endpoint_list import checked_addresses, read_endpoints
 from engine.errors import EndpointListError, EngineError
 from engine.pool import Pool, PoolOptions

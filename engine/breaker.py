@@ -5,7 +5,8 @@
        └───────────────────────── the trial went well ───────────────────┼───────────────────────────┤
                                                                          └── it failed: a longer pause
 
-An endpoint begins OPEN with no pause: that it is fit to be used is for a first trial to show.
+An endpoint begins OPEN with no pause: that it is fit to be used is for a first trial to show. So it is reopened when another server
+than the one that was tried may be there. What fails while it is OPEN was sent before, and makes no pause longer.
 """
 
 from __future__ import annotations
@@ -45,12 +46,18 @@ class Breaker:
 
     def failed(self, now: float, *, certain: bool = False) -> None:
         """``certain``: nothing sent there could go well, so one failure is enough."""
+        if self.state is BreakerState.OPEN:
+            return
         self._failures += 1
         if self.state is BreakerState.CLOSED and not certain and self._failures < self.threshold:
             return
         self._pause_s = min(max(2 * self._pause_s, self.first_pause_s), self.longest_pause_s)
         self._until = now + self._pause_s
         self.state = BreakerState.OPEN
+
+    def reopen(self, now: float) -> None:
+        """Nothing failed, but what was tried is not what is there now: a trial is due at once."""
+        self.state, self._until = BreakerState.OPEN, now
 
     def due_in(self, now: float) -> float:
         """Seconds until the next trial of an open breaker."""

@@ -6,17 +6,17 @@ contract ends the generation with an error: nobody can say what was sampled.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-import grpc
+import grpc.aio
 
 from engine.call import InferCall, infer_request, is_final, open_call, outputs_of
-from engine.channel import messages, open_channel, open_stub
+from engine.channel import messages
+from engine.connection import Connection
 from engine.contract import (
     CONTROL_OUTPUTS,
     decode_control_reply,
@@ -62,15 +62,23 @@ class TritonClient:
         self.address = address
         self._info = info
         self._options = options or ClientOptions()
-        self._channel = open_channel(address)
-        self._stub = open_stub(self._channel)
-        self._closed = False
+        self._connection = Connection(address)
+        self._stub = self._connection.stub
         self._calls: dict[str, InferCall | None] = {}
         """Of the generations that run, by request id; None before the call is open."""
 
     @property
     def info(self) -> EngineInfo:
         return self._info
+
+    @property
+    def losses(self) -> int:
+        """How often the connection was lost: behind a new one there may be another server."""
+        return self._connection.losses
+
+    def on_loss(self, tell: Callable[[], None]) -> None:
+        """Have ``tell`` called whenever the connection is lost."""
+        self._connection.on_loss = tell
 
     async def __aenter__(self) -> Self:
         return self
@@ -82,8 +90,7 @@ class TritonClient:
 
     async def close(self) -> None:
         """Cancel what is in flight and close the connection."""
-        self._closed = True
-        await self._channel.close()
+        await self._connection.close()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
         """Chunks until the one with ``finished``. Closing the iterator (``contextlib.aclosing``) cancels the generation.
@@ -195,19 +202,7 @@ class TritonClient:
 
     async def connect(self) -> None:
         """Raises: EngineUnavailable, if there is no connection and none can be made in time."""
-        timeout_s = self._options.connect_timeout_s
-        try:
-            if self._channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
-                return
-            async with asyncio.timeout(timeout_s):
-                await self._channel.channel_ready()
-        except TimeoutError as error:
-            raise EngineUnavailable(f"no connection to Triton at {self.address} within {timeout_s:g} s") from error
-        except Exception as error:
-            # A closed channel raises an exception class that grpc does not export.
-            if not self._closed:
-                raise
-            raise EngineUnavailable(f"the client of Triton at {self.address} is closed") from error
+        await self._connection.ready(self._options.connect_timeout_s)
 
     async def _next_response(self, call: InferCall) -> messages.ModelInferResponse:
         options = self._options

@@ -2,51 +2,34 @@
 
     trial    a probe: what does the server there speak now, and are its tokens fit to be trained on. It decides at the start and
              when the endpoint was given up, so a server that came back with another model, or still lies, is not used
-    check    ``stats``, every few seconds, and at once after a generation failed there; it tells the weight version too
+    check    ``stats``, every few seconds, and at once after a generation failed there or the connection was lost; it tells the
+             weight version too, and whether it is still the model that was tried (``identity``). If not, a trial is due
 
-Between a failed generation and the next check the endpoint is ``suspect``: only who has nowhere else to go is sent there.
+Between a failed generation and the next check the endpoint is ``suspect``: only who has nowhere else to go is sent there. Between a
+lost connection and the next check it is ``unknown``: another server may be behind the next one, so nothing is sent there, and who
+has nowhere else to go waits (``settled``).
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from engine.breaker import Breaker, BreakerState
 from engine.clock import Clock, Pulse
+from engine.endpoint_client import Client, OpenClient
 from engine.errors import EngineError, EngineProtocolError, EngineRejected, EngineUnavailable, ProbeFailed
-from engine.types import EngineInfo, GenerateRequest, TokenChunk
+from engine.identity import INSTANCE, Identity, Known, contradiction, difference, identity_of
+from engine.types import EngineInfo, TokenChunk
 
 logger = logging.getLogger("rollserve.engine")
 
 JITTER = 0.2
 """Part of a pause by which it is longer or shorter, so that many processes do not ask at the same moment."""
 
-
-class Client(Protocol):
-    """One endpoint as the pool talks to it: ``engine.client.TritonClient``."""
-
-    @property
-    def info(self) -> EngineInfo: ...
-
-    def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]: ...
-
-    async def connect(self) -> None: ...
-
-    async def control(self, operation: str, **arguments: Any) -> dict[str, Any]: ...
-
-    async def stop(self, request_id: str) -> None: ...
-
-    def abort(self, request_id: str) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-OpenClient = Callable[[str], Awaitable[Client]]
-"""Probes the server at an address and gives a client for it. Raises: EngineError."""
 
 Objection = Callable[[EngineInfo], str | None]
 """Why an endpoint that was found to be so cannot be used; None if it can."""
@@ -96,7 +79,12 @@ class Endpoint:
     weight_version: int | None = None
     last_error: str | None = None
     failures: int = 0
+    _known: Known | None = None
+    """None: somebody else was found there since."""
     _news: Pulse = field(default_factory=Pulse)
+    """For the task that watches it."""
+    _decided: Pulse = field(default_factory=Pulse)
+    """A check or a trial has ended."""
 
     @property
     def info(self) -> EngineInfo | None:
@@ -109,6 +97,13 @@ class Endpoint:
     @property
     def healthy(self) -> bool:
         return self.client is not None and self.breaker.state is BreakerState.CLOSED
+
+    @property
+    def unknown(self) -> bool:
+        """Whether another server may be there than the one that was tried."""
+        if self.client is None:
+            return False
+        return self._known is None or self._known.losses != self.client.losses
 
     @property
     def state(self) -> EndpointState:
@@ -127,7 +122,8 @@ class Endpoint:
         """Try, check, and try again, until it is cancelled."""
         while True:
             if self.breaker.state is BreakerState.CLOSED:
-                await self._news.wait(self.clock, _jittered(self.check_interval_s))
+                if not self.unknown:
+                    await self._news.wait(self.clock, _jittered(self.check_interval_s))
                 if self.healthy:
                     await self.check()
             else:
@@ -139,15 +135,50 @@ class Endpoint:
     async def check(self) -> None:
         """Ask for its stats. A server that does not answer at all is left at once, one that is late after a few times."""
         epoch = self.breaker.epoch
+        losses = 0 if self.client is None else self.client.losses
         try:
-            await self.control("stats")
+            answer = await self.control("stats")
         except EngineError as error:
-            self._note(error, epoch, certain=isinstance(error, EngineUnavailable))
+            self._note(error, epoch, certain=isinstance(error, EngineUnavailable) or self.unknown)
+        else:
+            if epoch == self.breaker.epoch and self.healthy:
+                await self._recognise(identity_of(answer), losses)
+        self._decided.beat()
+
+    async def _recognise(self, identity: Identity, losses: int) -> None:
+        """It says that it is so, over the connection of that number. A model that does not say that it was not started anew may
+        have been, behind a new connection."""
+        assert self._known is not None
+        why = difference(self._known.identity, identity)
+        if why is None and self.unknown and INSTANCE not in identity:
+            why = "its connection was lost"
+        if why is not None:
+            self._found_another(why)
             return
+        self._known = Known(identity, losses)
         await self.require_fit()
         if self.suspect:
             self.suspect = False
-            self.changed()
+        self.changed()
+
+    def _found_another(self, why: str) -> None:
+        """Use it no more until a trial, which is due at once, has said what it is now."""
+        self.last_error = f"the endpoint {self.address} is not the one that was tried: {why}"
+        logger.warning("%s; it is tried again", self.last_error)
+        self._known = None
+        self.breaker.reopen(self.clock.now())
+        self._news.beat()
+        self.changed()
+
+    async def settled(self) -> None:
+        """Return when it is known who is there, or that nobody is; at once where there was no doubt of it."""
+        while self.unknown and not self._given_up:
+            await self._decided.wait(self.clock)
+
+    @property
+    def _given_up(self) -> bool:
+        """Whether no check or trial is going on or due."""
+        return self.breaker.state is BreakerState.OPEN and self.breaker.due_in(self.clock.now()) > 0
 
     async def require_fit(self) -> None:
         """Use it no more, until a trial finds it fit, if it is known to have become one that cannot be used."""
@@ -193,6 +224,7 @@ class Endpoint:
 
     async def close(self) -> None:
         client, self.client = self.client, None
+        self._decided.beat()
         if client is not None:
             await client.close()
 
@@ -201,10 +233,11 @@ class Endpoint:
         self.breaker.begin_trial()
         try:
             client = await self.open_client(self.address)
-            reason = self.objection(client.info)
-            if reason is not None:
+            try:
+                known = await self._examine(client)
+            except BaseException:
                 await client.close()
-                raise ProbeFailed(f"the endpoint {self.address} is not used: {reason}")
+                raise
         except EngineError as error:
             self.unfit = error if isinstance(error, ProbeFailed) else None
             self._note(error, self.breaker.epoch, certain=True)
@@ -212,16 +245,31 @@ class Endpoint:
             logger.exception("the trial of %s broke", self.address)
             self._note(EngineUnavailable(f"the trial broke: {error!r}"), self.breaker.epoch, certain=True)
         else:
-            await self._use(client)
+            await self._use(client, known)
         self.tried = True
+        self._decided.beat()
         self.changed()
 
-    async def _use(self, client: Client) -> None:
-        await self.close()
-        self.client, self.unfit, self.suspect, self.answers = client, None, False, True
+    async def _examine(self, client: Client) -> Known:
+        """Who a probed server says that it is. Raises: EngineError, if it cannot be used."""
+        reason = self.objection(client.info)
+        if reason is None:
+            losses = client.losses
+            identity = identity_of(await client.control("stats"))
+            reason = contradiction(client.info, identity)
+        if reason is not None:
+            raise ProbeFailed(f"the endpoint {self.address} is not used: {reason}")
+        return Known(identity, losses)
+
+    async def _use(self, client: Client, known: Known) -> None:
+        before, self.client, self._known = self.client, client, known
+        client.on_loss(self._news.beat)
+        self.unfit, self.suspect, self.answers = None, False, True
         self.weight_version = client.info.weight_version
         self.breaker.close()
         logger.info("the endpoint %s is used (weight version %d)", self.address, self.weight_version)
+        if before is not None:
+            await before.close()
 
     def _note(self, error: EngineError, epoch: int, *, certain: bool = False) -> None:
         if epoch != self.breaker.epoch:
@@ -234,6 +282,7 @@ class Endpoint:
             logger.warning("the endpoint %s: %s (%s)", self.address, text, self.breaker.state)
         self.last_error = text
         if self.breaker.state is not before:
+            self._decided.beat()
             self.changed()
 
 

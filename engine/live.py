@@ -9,8 +9,9 @@ from contextlib import aclosing
 
 from engine.clock import Clock, Pulse
 from engine.continuation import Continuation
-from engine.endpoint import Client, Endpoint
-from engine.errors import EngineError, EngineFailed, EngineProtocolError
+from engine.endpoint import Endpoint
+from engine.endpoint_client import Client
+from engine.errors import EngineError, EngineFailed, EngineProtocolError, EngineUnavailable
 from engine.types import FinishReason, GenerateRequest, TokenChunk
 
 
@@ -30,11 +31,16 @@ class LiveGeneration:
         """Chunks until the reply is complete (``progress.finished``) or the segment was cut. Raises: EngineError."""
         client = endpoint.client
         assert client is not None
+        losses, before = client.losses, self.progress.count
         request = self.progress.next_request(endpoint.address)
         self._running, self._cut, self._aborted = (client, request.request_id), False, False
         try:
             async with aclosing(client.generate(request)) as chunks:
                 async for chunk in chunks:
+                    if client.losses != losses and self.progress.count == before:
+                        raise EngineUnavailable(
+                            f"the connection to {endpoint.address} was lost: who answers there is checked"
+                        )
                     endpoint.gave(chunk)
                     cancelled = chunk.finished is not None and chunk.finished.reason is FinishReason.CANCELLED
                     yield self.progress.accept(chunk, cut=cancelled)

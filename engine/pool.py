@@ -25,7 +25,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from engine.clock import Clock, LoopClock, Pulse
-from engine.endpoint import Endpoint, EndpointState, OpenClient
+from engine.endpoint import Endpoint, EndpointState
+from engine.endpoint_client import OpenClient
 from engine.errors import EngineError, EngineUnavailable
 from engine.failover import Trail
 from engine.live import LiveGeneration
@@ -102,6 +103,9 @@ class Pool:
             return
         await self._replicas.wait_for_trials()
         for endpoint in self._replicas.usable:
+            await endpoint.settled()
+            if endpoint not in self._replicas.usable:
+                continue
             epoch = endpoint.breaker.epoch
             try:
                 await endpoint.connect()
@@ -202,6 +206,9 @@ class Pool:
                 trail.held()
             elif candidates := self._candidates(trail):
                 endpoint = self._replicas.choose(live.request.session or live.request.request_id, candidates)
+                if endpoint.unknown:
+                    await endpoint.settled()
+                    continue
                 endpoint.live += 1
                 self._running.add(live)
                 trail.placed()
@@ -214,7 +221,7 @@ class Pool:
     def _candidates(self, trail: Trail) -> list[Endpoint]:
         """Where the next segment may go. To an endpoint that is suspect only goes who would not wait for another."""
         usable = [each for each in self._replicas.usable if not trail.avoids(each.address, each.breaker.epoch)]
-        sure = [endpoint for endpoint in usable if not endpoint.suspect]
+        sure = [endpoint for endpoint in usable if not (endpoint.suspect or endpoint.unknown)]
         return sure if sure or trail.patient else usable
 
     def _worth_waiting(self, trail: Trail) -> bool:

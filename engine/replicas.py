@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from engine.affinity import choose
 from engine.agreement import disagreement, in_common
 from engine.clock import Clock, Pulse
-from engine.endpoint import Client, Endpoint, OpenClient
+from engine.endpoint import Endpoint
+from engine.endpoint_client import Client, OpenClient
 from engine.errors import EngineError, EngineUnavailable, ProbeFailed
 from engine.types import EngineInfo
 from engine.weights import Weights, not_brought_up, outdated, update_failed
@@ -60,11 +61,12 @@ class Replicas:
         """Where new generations may go, those that nothing speaks against first.
 
         Where none is healthy, what answers at all is better than nothing: a few requests that fail, or a server that is late since
-        it has much to do, must not keep everybody else out.
+        it has much to do, must not keep everybody else out. Unless it may be another server by now than was tried.
         """
         wanted = [endpoint for endpoint in self if not endpoint.draining and endpoint.client is not None]
-        found = [endpoint for endpoint in wanted if endpoint.healthy] or [each for each in wanted if each.answers]
-        return sorted(found, key=lambda endpoint: endpoint.suspect)
+        found = [endpoint for endpoint in wanted if endpoint.healthy]
+        found = found or [each for each in wanted if each.answers and not each.unknown]
+        return sorted(found, key=lambda endpoint: endpoint.suspect or endpoint.unknown)
 
     @property
     def info(self) -> EngineInfo | None:

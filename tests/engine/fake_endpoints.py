@@ -105,14 +105,24 @@ class FakeEndpoint:
     aborted: set[str] = field(default_factory=set)
     controls: list[dict[str, Any]] = field(default_factory=list)
     trials: int = 0
+    losses: int = 0
+    """Of its connections: they are lost when it is killed."""
+    on_losses: list[Callable[[], None]] = field(default_factory=list)
     open_clients: int = 0
     ignores_stop: bool = False
 
     def kill(self) -> None:
         """As a server that dies: what runs breaks off, and nothing can be reached."""
+        self.lose()
         self.down = EngineUnavailable(f"no connection to {self.address}")
         for stopped in self.running.values():
             stopped.set()
+
+    def lose(self) -> None:
+        """The connections are lost; nothing else happens."""
+        self.losses += 1
+        for tell in self.on_losses:
+            tell()
 
     def revive(self) -> None:
         self.down = None
@@ -128,6 +138,13 @@ class FakeClient:
     def __init__(self, server: FakeEndpoint) -> None:
         self._server = server
         self.info = server.info
+
+    @property
+    def losses(self) -> int:
+        return self._server.losses
+
+    def on_loss(self, tell: Callable[[], None]) -> None:
+        self._server.on_losses = [tell]
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
         server = self._server

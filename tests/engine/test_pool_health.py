@@ -156,8 +156,8 @@ async def test_new_sessions_avoid_an_endpoint_that_failed_until_it_was_checked()
     fleet = Fleet(2)
     home = fleet.home()
     home.plans = [Plan(0, EngineUnavailable("not ready"))]
-    home.mute = EngineTimeout("late")
     async with fleet.pool() as pool:
+        home.mute = EngineTimeout("late")
         await Reading(pool, request()).task
         session = next(f"s{number}" for number in range(100) if fleet.home(f"s{number}") is home)
         await Reading(pool, request(session)).task
