@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 from adapter.acting import acting, run
-from engine.build import FAMILIES, BuildPlan, build_engine
+from engine.build import DTYPES, FAMILIES, BuildPlan, build_engine
 
 if TYPE_CHECKING:
     from engine.fleet import FleetPlan
@@ -66,11 +66,11 @@ def render(engine_dir: Path | None, weight_version: int, settings: tuple[str, ..
 
 
 @click.command()
-@click.option("--family", type=click.Choice(FAMILIES), required=True, help="Whose conversion script to use.")
+@click.option("--family", type=click.Choice(list(FAMILIES)), required=True, help="Whose conversion script to use.")
 @click.option(
     "--examples", type=FOLDER, default=Path("/app/tensorrt_llm/examples"), help="Of TensorRT-LLM's repository."
 )
-@click.option("--dtype", default="bfloat16", show_default=True)
+@click.option("--dtype", type=click.Choice(DTYPES), default="bfloat16", show_default=True)
 @click.option("--tp", type=click.IntRange(min=1), default=1, show_default=True, help="Tensor parallel.")
 @click.option("--pp", type=click.IntRange(min=1), default=1, show_default=True, help="Pipeline parallel.")
 @click.option("--max-batch-size", type=click.IntRange(min=1), default=64, show_default=True)
@@ -95,7 +95,8 @@ def build(
     target: Path,
 ) -> None:
     """Build a TensorRT engine from CHECKPOINT into TARGET, with TensorRT-LLM's own commands (its 1.2 line)."""
-    plan = BuildPlan(checkpoint, target, family, examples, dtype, tp, pp, max_batch_size, max_num_tokens, max_seq_len)
+    sizes = (tp, pp, max_batch_size, max_num_tokens, max_seq_len)
+    plan = acting(lambda: BuildPlan(checkpoint, target, family, examples, dtype, *sizes))
     if show:
         for command in plan.commands():
             click.echo(shlex.join(command))

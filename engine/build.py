@@ -3,8 +3,18 @@
     python MODEL_FOLDER/convert_checkpoint.py ...   the checkpoint in TensorRT-LLM's form
     trtllm-build ...                                the engine
 
-The script lies in ``examples/models/core/FAMILY`` of TensorRT-LLM's repository; its container has it under ``/app/tensorrt_llm``.
-Flags are those of the 1.2 line's documentation (``examples/models/core/*/README.md``, ``trtllm-build --help``). Paged context
+Families convert with these scripts of ``examples/models`` in TensorRT-LLM's repository, whose flags were read there in the files of
+the 1.2 line; its container has the examples under ``/app/tensorrt_llm``:
+
+    llama                        core/llama/convert_checkpoint.py
+    mixtral, exaone              core/llama/convert_checkpoint.py, says core/FAMILY/README.md (no engines of EXAONE 4.0)
+    qwen, gpt, internlm2         core/FAMILY/convert_checkpoint.py
+    nemotron                     core/gpt/convert_checkpoint.py, says core/nemotron/README.md
+    phi                          core/phi/convert_checkpoint.py, which takes no pipeline parallelism
+    gemma                        core/gemma/convert_checkpoint.py: --ckpt-type and --world-size, no pipeline parallelism
+    deepseek_v2                  contrib/deepseek_v2/convert_checkpoint.py
+
+The flags of ``trtllm-build`` are those of ``tensorrt_llm/commands/build.py`` and ``tensorrt_llm/plugin/plugin.py``. Paged context
 attention is what KV cache reuse and chunked prefill need. Not tried on a GPU.
 """
 
@@ -13,7 +23,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +31,31 @@ from engine.errors import EngineSetupError
 
 TOKENS_PER_BLOCK = 32
 """Smaller than the 128 of old: a session's prefix is reused in whole blocks."""
-FAMILIES = ("llama", "qwen", "gemma", "gpt", "phi", "mixtral", "deepseek_v2", "nemotron", "exaone", "internlm2")
-"""Folders of ``examples/models/core`` that convert text models with one script and these flags."""
+DTYPES = ("bfloat16", "float16", "float32")
+"""What every script takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """``folder`` is below ``examples/models``. Only gemma's has flags of its own."""
+
+    folder: str
+    pipelines: bool = True
+    own_flags: bool = False
+
+
+FAMILIES: Mapping[str, Script] = {
+    "llama": Script("core/llama"),
+    "qwen": Script("core/qwen"),
+    "gemma": Script("core/gemma", pipelines=False, own_flags=True),
+    "gpt": Script("core/gpt"),
+    "phi": Script("core/phi", pipelines=False),
+    "mixtral": Script("core/llama"),
+    "deepseek_v2": Script("contrib/deepseek_v2"),
+    "nemotron": Script("core/gpt"),
+    "exaone": Script("core/llama"),
+    "internlm2": Script("core/internlm2"),
+}
 
 
 class BuildFailed(EngineSetupError):
@@ -47,6 +80,12 @@ class BuildPlan:
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise BuildFailed(f"there is no family {self.family!r}; there are {', '.join(FAMILIES)}")
+        if self.dtype not in DTYPES:
+            raise BuildFailed(f"the dtype {self.dtype!r} is none of {', '.join(DTYPES)}")
+        if self.pipeline_parallel > 1 and not FAMILIES[self.family].pipelines:
+            raise BuildFailed(
+                f"{self.family}'s conversion script takes no pipeline parallelism: use tensor parallelism"
+            )
 
     @property
     def converted(self) -> Path:
@@ -59,13 +98,16 @@ class BuildPlan:
 
     @property
     def script(self) -> Path:
-        return self.examples / "models" / "core" / self.family / "convert_checkpoint.py"
+        return self.examples / "models" / FAMILIES[self.family].folder / "convert_checkpoint.py"
 
     def commands(self) -> tuple[list[str], list[str]]:
         """Conversion, then the build."""
         convert = [sys.executable, str(self.script)]
         convert += ["--model_dir", str(self.checkpoint), "--output_dir", str(self.converted), "--dtype", self.dtype]
-        convert += ["--tp_size", str(self.tensor_parallel), "--pp_size", str(self.pipeline_parallel)]
+        if FAMILIES[self.family].own_flags:
+            convert += ["--ckpt-type", "hf", "--world-size", str(self.tensor_parallel)]
+        else:
+            convert += ["--tp_size", str(self.tensor_parallel), "--pp_size", str(self.pipeline_parallel)]
         build = ["trtllm-build", "--checkpoint_dir", str(self.converted), "--output_dir", str(self.engine)]
         build += ["--gpt_attention_plugin", "auto", "--gemm_plugin", "auto", "--remove_input_padding", "enable"]
         build += ["--context_fmha", "enable", "--kv_cache_type", "paged", "--use_paged_context_fmha", "enable"]

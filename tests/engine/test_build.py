@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build import BuildFailed, BuildPlan, build_engine
+from engine.build import FAMILIES, BuildFailed, BuildPlan, build_engine
 
 
 @pytest.fixture
@@ -29,6 +29,60 @@ def test_the_engine_is_built_for_reuse_and_from_what_was_converted(plan: BuildPl
     assert options(build)["--checkpoint_dir"] == options(convert)["--output_dir"]
     assert options(build)["--use_paged_context_fmha"] == "enable"
     assert options(build)["--kv_cache_type"] == "paged"
+
+
+@pytest.mark.parametrize(
+    ("family", "folder"),
+    [
+        ("llama", "core/llama"),
+        ("mixtral", "core/llama"),
+        ("exaone", "core/llama"),
+        ("qwen", "core/qwen"),
+        ("gpt", "core/gpt"),
+        ("nemotron", "core/gpt"),
+        ("internlm2", "core/internlm2"),
+        ("deepseek_v2", "contrib/deepseek_v2"),
+    ],
+)
+def test_a_family_is_converted_by_the_script_that_knows_it(plan: BuildPlan, family: str, folder: str) -> None:
+    convert, _ = replace(plan, family=family, pipeline_parallel=3).commands()
+    assert convert[1] == str(plan.examples / "models" / folder / "convert_checkpoint.py")
+    assert options(convert) == {
+        "--model_dir": str(plan.checkpoint),
+        "--output_dir": str(plan.converted),
+        "--dtype": "bfloat16",
+        "--tp_size": "2",
+        "--pp_size": "3",
+    }
+
+
+def test_gemma_is_converted_with_its_scripts_own_flags(plan: BuildPlan) -> None:
+    convert, _ = replace(plan, family="gemma").commands()
+    assert convert[1] == str(plan.examples / "models" / "core" / "gemma" / "convert_checkpoint.py")
+    assert options(convert) == {
+        "--model_dir": str(plan.checkpoint),
+        "--output_dir": str(plan.converted),
+        "--dtype": "bfloat16",
+        "--ckpt-type": "hf",
+        "--world-size": "2",
+    }
+
+
+def test_every_family_was_looked_up() -> None:
+    assert set(FAMILIES) == {
+        *("llama", "mixtral", "exaone", "qwen", "gpt", "nemotron", "internlm2", "deepseek_v2", "gemma", "phi")
+    }
+
+
+@pytest.mark.parametrize("family", ["gemma", "phi"])
+def test_pipeline_parallelism_is_refused_where_the_script_takes_none(plan: BuildPlan, family: str) -> None:
+    with pytest.raises(BuildFailed, match=f"{family}'s conversion script takes no pipeline parallelism"):
+        replace(plan, family=family, pipeline_parallel=2)
+
+
+def test_a_dtype_that_not_every_script_takes_is_refused(plan: BuildPlan) -> None:
+    with pytest.raises(BuildFailed, match="'auto' is none of bfloat16, float16, float32"):
+        replace(plan, dtype="auto")
 
 
 def test_without_tensorrt_llm_it_says_where_to_run_it(plan: BuildPlan, monkeypatch: pytest.MonkeyPatch) -> None:
