@@ -6,16 +6,20 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
+import grpc.aio
 import numpy as np
 import pytest
 import pytest_asyncio
 
+from engine.call import infer_request, open_call, outputs_of
+from engine.channel import open_stub
 from engine.client import TritonClient
 from engine.contract import WireTensor
 from engine.cumulative import CumulativeReader, encode, wanted_outputs
-from engine.errors import EngineProtocolError, EngineRejected
+from engine.errors import EngineFailed, EngineProtocolError, EngineRejected
 from engine.probe import probe
 from engine.types import (
     Dialect,
@@ -27,6 +31,7 @@ from engine.types import (
     TokenChunk,
 )
 from tests.support.cpp_stand_in import FACTS, running_cpp_stand_in
+from tests.support.wait import LIMIT_S
 
 INFO = EngineInfo("tensorrt_llm", LogProbMode.PROCESSED, 100, 1000, 5, dialect=Dialect.CUMULATIVE, tokens_per_block=32)
 
@@ -147,7 +152,8 @@ def test_what_it_may_not_do_is_refused() -> None:
 
 SCRIPT = {
     "rules": [
-        {"session": "long", "ids": list(range(100, 140))},
+        {"session_regex": "long|told", "ids": list(range(100, 140))},
+        {"session": "broken", "ids": [1], "fault": {"kind": "error_before_first_token", "message": "no memory"}},
         {"session": "slow", "ids": list(range(100, 140)), "time_per_output_token_ms": 50},
     ],
     "default": {"ids": [11, 12, 13, 2]},
@@ -197,6 +203,48 @@ async def test_many_chunks_make_one_reply_and_its_prefix_is_reused(client: Trito
         assert [token for chunk in chunks for token in chunk.ids.tolist()] == list(range(100, 125))
         assert chunks[-1].finished is not None
         assert (chunks[-1].finished.reason, chunks[-1].finished.cached_tokens) == (FinishReason.LENGTH, cached)
+
+
+async def test_reused_blocks_and_all_log_probs_are_in_every_response(client: TritonClient) -> None:
+    await collect(client, request(25, session="told"))
+    responses = await raw_responses(client, request(25, session="told"))
+    blocks = [np.frombuffer(each["kv_cache_reused_blocks"].data, "<i4").tolist() for each in responses]
+    assert blocks == [[9]] * len(responses)
+    log_probs = [np.frombuffer(each["output_log_probs"].data, "<f4").tolist() for each in responses]
+    counts = [len(each["output_ids"].data) // 4 for each in responses]
+    assert [len(each) for each in log_probs] == np.cumsum(counts).tolist()
+    assert all(longer[: len(shorter)] == shorter for shorter, longer in pairwise(log_probs))
+
+
+async def raw_responses(client: TritonClient, asked: GenerateRequest) -> list[dict[str, WireTensor]]:
+    """What Triton sends, before anything is read into it."""
+    message = infer_request("tensorrt_llm", "raw", encode(asked, client.info), wanted_outputs(client.info))
+    message.parameters["session"].string_param = asked.session
+    responses = []
+    async with grpc.aio.insecure_channel(client.address) as channel:
+        async with open_call(open_stub(channel), client.address, "raw") as call:
+            await call.send(message, LIMIT_S)
+            while (response := await call.read(LIMIT_S)) is not None:
+                responses.append(outputs_of(response))
+    return responses
+
+
+async def test_more_tokens_than_the_context_has_room_for_are_fewer_tokens(client: TritonClient) -> None:
+    prompt = np.full(FACTS.max_seq_len - 3, 7, np.int32)
+    chunks = await collect(client, GenerateRequest("r", prompt, 10, session="long"))
+    assert [token for chunk in chunks for token in chunk.ids.tolist()] == [100, 101, 102]
+    assert chunks[-1].finished is not None
+    assert chunks[-1].finished.reason is FinishReason.LENGTH
+
+
+async def test_a_prompt_that_leaves_no_room_is_refused_and_no_fault_of_the_endpoint(client: TritonClient) -> None:
+    with pytest.raises(EngineRejected, match="prompt too long"):
+        await collect(client, GenerateRequest("r", np.full(FACTS.max_seq_len, 7, np.int32), 10))
+
+
+async def test_a_fault_of_the_executor_is_a_failure(client: TritonClient) -> None:
+    with pytest.raises(EngineFailed, match=r"the model failed: Executor failed .* in forwardAsync function: no memory"):
+        await collect(client, request(10, session="broken"))
 
 
 async def test_a_stop_ends_it_at_a_token(client: TritonClient) -> None:
