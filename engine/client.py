@@ -27,7 +27,7 @@ from engine.cumulative import STOP_OUTPUTS
 from engine.errors import EngineError, EngineFailed, EngineProtocolError, EngineRejected, EngineUnavailable
 from engine.failures import from_rpc
 from engine.reading import inputs_and_outputs, reader_of
-from engine.reloading import Reloading
+from engine.reloading import Reloading, weights_document
 from engine.types import Dialect, EngineInfo, GenerateRequest, TokenChunk
 from engine.weights import Weights
 
@@ -153,12 +153,13 @@ class TritonClient:
         reloading = Reloading(self._stub, self.address, self._info.model, self._options.of_control(operation))
         if operation == "update_weights":
             await reloading.update(Weights(**arguments))
+            answer = weights_document(await reloading.weights())
         else:
             await self._check_loaded()
+            answer = await reloading.stats()
         # Its responses do not say which weights sampled them: what the configuration says is what they are recorded with.
-        weights = await reloading.weights()
-        self._info = replace(self._info, weight_version=weights.version)
-        return {"op": operation, "weight_version": weights.version, "path": weights.path}
+        self._info = replace(self._info, weight_version=answer["weight_version"])
+        return {"op": operation, **answer}
 
     async def _check_loaded(self) -> None:
         question = messages.ModelReadyRequest(name=self._info.model)

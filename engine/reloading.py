@@ -23,6 +23,7 @@ from engine.weights import Weights
 
 ENGINE_DIR = "gpt_model_path"
 VERSION = "weight_version"
+_LIMITS = ("vocab_size", "max_seq_len")
 
 _NOT_EXPLICIT = "explicit model load / unload is not allowed"
 """Triton core, model_repository_manager.cc and server.cc: said in every other mode."""
@@ -40,6 +41,15 @@ class Reloading:
     async def weights(self) -> Weights:
         """Those in force, as the configuration says. Raises: EngineError."""
         return _weights(await self._config())
+
+    async def stats(self) -> dict[str, Any]:
+        """What the configuration says of the model, in the form of an answer to ``stats``; ``configuration`` are the parameters
+        that an update does not change. Raises: EngineError."""
+        config = await self._config()
+        parameters = {name: value.string_value for name, value in config.parameters.items()}
+        limits = {name: int(parameters[name]) for name in _LIMITS if parameters.get(name, "").isdigit()}
+        lasting = {name: text for name, text in parameters.items() if name not in (VERSION, ENGINE_DIR)}
+        return {**weights_document(_weights(config)), **limits, "configuration": lasting}
 
     async def update(self, weights: Weights) -> None:
         """Put ``weights`` in force; without a path the engine's folder is read again, where another engine may lie by now.
@@ -108,6 +118,11 @@ class Reloading:
                     f"--load-model={self._model}, or restart it with the new engine"
                 ) from error
             raise from_rpc(error, self._address, sampled=False) from error
+
+
+def weights_document(weights: Weights) -> dict[str, Any]:
+    """In the form of an answer to a control request."""
+    return {"weight_version": weights.version, "path": weights.path}
 
 
 def _weights(config: Any) -> Weights:

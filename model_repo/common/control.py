@@ -8,7 +8,8 @@ New weights are refused while requests are live; the same ones under the same ve
 
 The answer is one final response whose output ``control_reply`` (BYTES [1, 1]) is a JSON object; every answer has ``op``
 and ``weight_version``; those of ``stats`` and ``update_weights`` have ``path``, where the weights come from, that of ``stats`` also
-``vocab_size``, ``max_seq_len`` and ``live`` (requests that have not ended). A refused operation is an error response, like a
+``vocab_size``, ``max_seq_len``, ``log_prob_mode``, ``guided_decoding`` and ``loras`` (lists of names, in order), ``live`` (requests
+that have not ended) and ``instance``, another text after each start of the model. A refused operation is an error response, like a
 refused request.
 """
 

@@ -6,14 +6,16 @@ thread, and the backend takes generations over to its own.
 
 from __future__ import annotations
 
+import secrets
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from .contract import Contract
-from .control import Control, control_reply
+from .control import Control, ControlOp, control_reply
 from .engine_log import EngineLog
 from .generation import Generation
 from .guides import NO_GUIDES, guide_kinds
@@ -22,6 +24,8 @@ from .loras import read_loras
 from .parameters import Parameters
 from .replies import Sender, control_outputs
 from .requests import ControlRequest, GenerateRequest, InvalidRequest, Limits, Reader, StopRequest, decode
+
+NO_FIGURES: Mapping[str, Any] = MappingProxyType({})
 
 
 class Backend(Protocol):
@@ -41,15 +45,16 @@ class Backend(Protocol):
 
 
 class ControlCall:
-    """A control request on its way through the backend."""
+    """A control request on its way through the backend. ``identity``: what an answer to ``stats`` says of the model besides."""
 
-    def __init__(self, control: Control, sender: Sender) -> None:
+    def __init__(self, control: Control, sender: Sender, identity: Mapping[str, Any] = NO_FIGURES) -> None:
         self.control = control
         self._sender = sender
+        self._identity = identity if control.op is ControlOp.STATS else NO_FIGURES
 
     def answer(self, weight_version: int, **figures: Any) -> None:
         """``figures`` are the answer's further JSON values."""
-        document = {"op": str(self.control.op), "weight_version": weight_version} | figures
+        document = {"op": str(self.control.op), "weight_version": weight_version, **self._identity, **figures}
         self._sender.send(control_outputs(control_reply(document)), final=True)
 
     def fail(self, message: str) -> None:
@@ -66,6 +71,8 @@ class FrontSettings:
     """``coalesce_ms``, in seconds; 0 sends each token by itself."""
     engine_log: Path | None
     """``engine_log``, a path; empty for none."""
+    log_prob_mode: str = "raw"
+    """``log_prob_mode``: for ``stats``; what it does is the model's business."""
 
     @classmethod
     def from_parameters(cls, parameters: Parameters) -> FrontSettings:
@@ -80,7 +87,17 @@ class FrontSettings:
             ),
             coalesce_window=parameters.number("coalesce_ms", 20) / 1000,
             engine_log=Path(log) if log else None,
+            log_prob_mode=parameters.text("log_prob_mode", "raw"),
         )
+
+    def identity(self) -> dict[str, Any]:
+        """What tells one start of a model from the next, and from other models: ``instance`` is another text each time."""
+        return {
+            "instance": secrets.token_hex(8),
+            "log_prob_mode": self.log_prob_mode,
+            "guided_decoding": sorted(self.limits.guides),
+            "loras": sorted(self.limits.loras),
+        }
 
 
 class Front:
@@ -93,6 +110,7 @@ class Front:
         self._settings = settings
         self._backend = backend
         self._warn = warn
+        self._identity = settings.identity()
         self._live = LiveRequests(backend.cancel)
         self._log = EngineLog(settings.engine_log) if settings.engine_log else None
         self._poller = CancelPoller(self._live)
@@ -131,7 +149,7 @@ class Front:
                 self._live.cancel(request.request_id)
                 sender.send({}, final=True)
             case ControlRequest():
-                self._backend.control(ControlCall(request.control, sender))
+                self._backend.control(ControlCall(request.control, sender, self._identity))
             case GenerateRequest():
                 self._generate(request, sender)
 

@@ -261,7 +261,11 @@ async def test_a_stop_ends_it_at_a_token(client: TritonClient) -> None:
 
 async def test_it_is_asked_by_triton_whether_it_is_ready_and_takes_no_other_control(client: TritonClient) -> None:
     await client.check_ready()
-    assert await client.control("stats") == {"op": "stats", "weight_version": 0, "path": "none"}
+    stats = await client.control("stats")
+    assert (stats["weight_version"], stats["path"]) == (0, "none")
+    assert (stats["vocab_size"], stats["max_seq_len"]) == (FACTS.vocab_size, FACTS.max_seq_len)
+    assert stats["configuration"]["tokens_per_block"] == str(FACTS.tokens_per_block)
+    assert not {"weight_version", "gpt_model_path"} & stats["configuration"].keys()
     with pytest.raises(EngineRejected, match=r"flush: .* takes no control requests"):
         await client.control("flush")
 

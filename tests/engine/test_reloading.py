@@ -17,11 +17,12 @@ from engine.channel import messages
 from engine.client import TritonClient
 from engine.contract import MODEL_NAME
 from engine.errors import EngineFailed, EngineRejected
+from engine.identity import identity_of
 from engine.probe import probe
 from engine.reloading import Reloading
 from engine.types import GenerateRequest
 from engine.weights import Weights
-from tests.support.cpp_stand_in import running_cpp_stand_in
+from tests.support.cpp_stand_in import FACTS, running_cpp_stand_in
 
 FIRST, SECOND = "/engines/1", "/engines/2"
 
@@ -44,12 +45,15 @@ async def versions(client: TritonClient) -> set[int]:
 async def test_the_model_is_loaded_again_from_another_folder(client: TritonClient) -> None:
     assert await versions(client) == {0}
     updated = {"op": "update_weights", "weight_version": 1, "path": FIRST}
+    before = identity_of(await client.control("stats"))
     assert await client.control("update_weights", version=1, path=FIRST) == updated
+    assert identity_of(await client.control("stats")) == before
     assert await versions(client) == {1}
     assert await client.control("update_weights", version=1, path=FIRST) == updated
     with pytest.raises(EngineRejected, match="version 1 are the weights of /engines/1; give others another"):
         await client.control("update_weights", version=1, path=SECOND)
-    assert await client.control("stats") == {"op": "stats", "weight_version": 1, "path": FIRST}
+    stats = await client.control("stats")
+    assert (stats["weight_version"], stats["path"], stats["vocab_size"]) == (1, FIRST, FACTS.vocab_size)
     assert (await client.control("update_weights", version=2))["path"] == FIRST
     async with TritonClient(client.address, await probe(client.address)) as other:
         assert other.info.weight_version == 2

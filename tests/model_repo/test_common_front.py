@@ -100,8 +100,29 @@ def test_control_is_answered_with_json_alone() -> None:
     front.execute([(control(b'{"op": "stats"}'), sender)])
     (response,) = sender.responses
     assert list(response) == ["control_reply"]
-    assert json.loads(response["control_reply"][0, 0]) == {"op": "stats", "weight_version": 3, "live": 1}
+    answer = json.loads(response["control_reply"][0, 0])
+    assert len(answer.pop("instance")) == 16
+    assert answer == {
+        "op": "stats",
+        "weight_version": 3,
+        "log_prob_mode": "raw",
+        "guided_decoding": [],
+        "loras": [],
+        "live": 1,
+    }
     assert sender.finals == 1
+
+
+def test_each_start_of_a_model_is_another_instance() -> None:
+    """``stats`` says it, other operations do not."""
+    instances = []
+    for _ in range(2):
+        front, _, _ = make_front()
+        for _ in range(2):
+            sender = FakeSender()
+            front.execute([(control(b'{"op": "stats"}'), sender)])
+            instances.append(json.loads(sender.responses[0]["control_reply"][0, 0])["instance"])
+    assert instances[0] == instances[1] != instances[2] == instances[3]
 
 
 def test_a_refused_or_failed_control_is_an_error() -> None:
