@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from adapter.records import BESIDE_THE_TURN
 from adapter.trajectory import SavedTurn
 
 TURN_BYTES = 2_500
@@ -18,8 +19,8 @@ VALUE_BYTES = 120
 def turn_bytes(saved: SavedTurn) -> int:
     plan = saved.header["plan"]
     messages = [saved.header["message"], *plan["before"], *plan["behind"]]
-    # A journal's frame may hold the reply's wire as well.
-    ids = sum(array.nbytes for name, array in saved.arrays.items() if name != "wire")
+    # A journal's frame may hold more than the turn.
+    ids = sum(array.nbytes for name, array in saved.arrays.items() if name not in BESIDE_THE_TURN)
     return TURN_BYTES + ids + _values_bytes(messages)
 
 

@@ -13,7 +13,9 @@ import click
 from adapter.jsontext import dump_json
 
 DIRECTORY = click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path, file_okay=False))
-KINDS = ("open", "turn", "interrupted", "delivered", "finish", "drop", "reply")
+KINDS = (
+    "open", "turn", "interrupted", "delivered", "finish", "drop", "reply", "weights", "response", "response_deleted",
+)  # fmt: skip
 
 
 @click.group()

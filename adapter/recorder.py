@@ -2,9 +2,11 @@
 
     open         before the session is used
     turn         inside the commit, before anything of the trajectory changes: what cannot be recorded does not happen. In the
-                 same frame the wire of the reply, for a client that asks again; ``delivered`` once nobody will
+                 same frame the wire of the reply, for a client that asks again; ``delivered`` once nobody will. And the stored
+                 response, for a client that comes back to it; ``response_deleted`` once it has deleted it
     interrupted  the same for a reply that was cut off
     reply        the wire of a reply that has several turns
+    response     a stored response that has no turn
     weights      new weights are in force: a note for people, which a compaction may remove
     finish, drop
 
@@ -21,10 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adapter.errors import Unavailable
 from adapter.logs import event
+from adapter.records import ReplyRecord, ResponseRecord
 from adapter.storage.catalog import Catalog, Wire
 from adapter.storage.compaction import Compactor
 from adapter.storage.frames import Extent, Frame, FrameKind
@@ -35,39 +37,6 @@ logger = logging.getLogger("rollserve.journal")
 
 RETRY_AFTER_S = 5.0
 """After a frame that could not be written: a full disk may have room again."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyRecord:
-    """A complete reply as it is on the wire, and the request that it answers, by ``digest`` (see ``replies.digest``)."""
-
-    number: int
-    route: str
-    digest: str
-    key: str | None
-    wire_id: str | None
-    headers: Mapping[str, str]
-    wire: bytes
-
-    def header(self) -> dict[str, Any]:
-        """All but the wire, JSON-ready."""
-        return {
-            "number": self.number,
-            "route": self.route,
-            "digest": self.digest,
-            "key": self.key,
-            "wire_id": self.wire_id,
-            "headers": dict(self.headers),
-        }
-
-    def wire_array(self) -> NDArray[np.uint8]:
-        return np.frombuffer(self.wire, np.uint8)
-
-    @classmethod
-    def of(cls, frame: Frame) -> ReplyRecord | None:
-        """The reply that a frame of a turn or of a reply holds, if it holds one."""
-        saved = frame.header.get("reply")
-        return None if saved is None else cls(**saved, wire=frame.arrays["wire"].tobytes())
 
 
 class Recorder(Protocol):
@@ -85,11 +54,17 @@ class Recorder(Protocol):
         """Whether anything is recorded at all; if not, nobody need prepare it."""
         ...
 
-    def turn(self, sid: str, saved: SavedTurn, reply: ReplyRecord | None = None) -> None: ...
+    def turn(
+        self, sid: str, saved: SavedTurn, reply: ReplyRecord | None = None, response: ResponseRecord | None = None
+    ) -> None: ...
 
     def interrupted(self, sid: str, saved: SavedTurn) -> None: ...
 
     def reply(self, sid: str, reply: ReplyRecord) -> None: ...
+
+    def response(self, sid: str, response: ResponseRecord) -> None: ...
+
+    def response_deleted(self, sid: str, response_id: str) -> None: ...
 
     def delivered(self, sid: str, number: int) -> None: ...
 
@@ -127,13 +102,21 @@ class Unrecorded:
     def opened(self, sid: str, settings: Mapping[str, Any]) -> None:
         pass
 
-    def turn(self, sid: str, saved: SavedTurn, reply: ReplyRecord | None = None) -> None:
+    def turn(
+        self, sid: str, saved: SavedTurn, reply: ReplyRecord | None = None, response: ResponseRecord | None = None
+    ) -> None:
         pass
 
     def interrupted(self, sid: str, saved: SavedTurn) -> None:
         pass
 
     def reply(self, sid: str, reply: ReplyRecord) -> None:
+        pass
+
+    def response(self, sid: str, response: ResponseRecord) -> None:
+        pass
+
+    def response_deleted(self, sid: str, response_id: str) -> None:
         pass
 
     def delivered(self, sid: str, number: int) -> None:
@@ -186,18 +169,29 @@ class JournalRecorder:
     def opened(self, sid: str, settings: Mapping[str, Any]) -> None:
         self._record(FrameKind.OPEN, sid, settings)
 
-    def turn(self, sid: str, saved: SavedTurn, reply: ReplyRecord | None = None) -> None:
+    def turn(
+        self, sid: str, saved: SavedTurn, reply: ReplyRecord | None = None, response: ResponseRecord | None = None
+    ) -> None:
         header, arrays = dict(saved.header), dict(saved.arrays)
         if reply is not None:
             header["reply"] = reply.header()
-            arrays["wire"] = reply.wire_array()
+            arrays |= reply.arrays()
+        if response is not None:
+            header["response"] = response.header()
+            arrays |= response.arrays()
         self._record(FrameKind.TURN, sid, header, arrays)
 
     def interrupted(self, sid: str, saved: SavedTurn) -> None:
         self._record(FrameKind.INTERRUPTED, sid, saved.header, saved.arrays)
 
     def reply(self, sid: str, reply: ReplyRecord) -> None:
-        self._record(FrameKind.REPLY, sid, {"reply": reply.header()}, {"wire": reply.wire_array()})
+        self._record(FrameKind.REPLY, sid, {"reply": reply.header()}, reply.arrays())
+
+    def response(self, sid: str, response: ResponseRecord) -> None:
+        self._record(FrameKind.RESPONSE, sid, {"response": response.header()}, response.arrays())
+
+    def response_deleted(self, sid: str, response_id: str) -> None:
+        self._record(FrameKind.RESPONSE_DELETED, sid, {"response_id": response_id})
 
     def delivered(self, sid: str, number: int) -> None:
         if sid not in self.counts:

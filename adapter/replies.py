@@ -23,7 +23,7 @@ import xxhash
 
 from adapter.errors import Gone, KeyReused, NotFound
 from adapter.jsontext import dump_json
-from adapter.recorder import ReplyRecord
+from adapter.records import ReplyRecord
 from adapter.reply import LiveReply, ReplyState
 
 MAX_UNDELIVERED = 16

@@ -24,6 +24,7 @@ from typing import Any
 
 from adapter.buffer import EventBuffer, Reader
 from adapter.errors import AdapterError, Gone
+from adapter.records import ResponseRecord
 
 
 class ReplyState(StrEnum):
@@ -92,6 +93,8 @@ class LiveReply:
         """Its turn is in the trajectory, though perhaps not on the disk yet: nothing stops it any more."""
         self.on_delivery: Callable[[], None] | None = None
         """Called when the last event was written for the first time."""
+        self.on_commit: Callable[[bytes], ResponseRecord | None] | None = None
+        """Called just before its turn is recorded, with what makes it complete; gives it as a stored response is recorded."""
         self.digest: str | None = None
         """Of the request, where the request itself is gone: the reply was recovered from a journal."""
         self.on_end: list[Callable[[LiveReply], None]] = []
@@ -232,5 +235,6 @@ class LiveReply:
         if was_open:
             self.ended_at = time.monotonic()
             self.events.close()
-            for call in self.on_end:
+            calls, self.on_end = self.on_end, []
+            for call in calls:
                 call(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +12,18 @@ from enum import StrEnum
 from typing import Any
 
 from adapter.config import Config
-from adapter.errors import BadRequest, Gone, TooManyRequests
+from adapter.errors import BadRequest, Gone, TooManyRequests, Unavailable
 from adapter.feed import SessionFeed
 from adapter.footprint import turn_bytes
-from adapter.recorder import Recorder, ReplyRecord
+from adapter.logs import event
+from adapter.recorder import Recorder
+from adapter.records import Answered, ResponseRecord
 from adapter.replies import ReplyBook
 from adapter.responses import ResponseStore
 from adapter.session_bodies import FinishRequest, OnWeightLag, SessionSettings
 from adapter.trajectory import SavedTurn, Trajectory
+
+logger = logging.getLogger("rollserve.sessions")
 
 MAX_NAME_LENGTH = 256
 """Characters. Names come from headers and bodies; API keys, which may serve as names, are shorter."""
@@ -59,8 +64,13 @@ class Session:
     """Of the session's own access key, if it has one."""
     used_at: float = field(default_factory=time.monotonic)
     """When it was opened, loaded, or a turn of it began or ended."""
-    size: int = EMPTY_BYTES
-    """Bytes that it takes in memory, about."""
+    turns_size: int = EMPTY_BYTES
+    """Bytes that it takes in memory, about, without stored responses."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in memory, about."""
+        return self.turns_size + self.responses.size
 
     @contextmanager
     def turn_in_flight(self, config: Config, count: int = 1) -> Iterator[int]:
@@ -112,21 +122,34 @@ class Session:
                 f"in force; it allows {limit} (max_weight_lag): finish it, and go on in another"
             )
 
-    def record(self, saved: SavedTurn, reply: ReplyRecord | None) -> None:
+    def record(self, saved: SavedTurn, answered: Answered) -> None:
         """A turn that is about to be committed. Raises: Unavailable."""
-        self.recorder.turn(self.sid, saved, reply)
-        self.size += turn_bytes(saved)
+        self.recorder.turn(self.sid, saved, answered.reply, answered.response)
+        self.turns_size += turn_bytes(saved)
 
     def record_interrupted(self, saved: SavedTurn) -> None:
         """A reply that was cut off. Raises: Unavailable."""
         self.recorder.interrupted(self.sid, saved)
-        self.size += turn_bytes(saved)
+        self.turns_size += turn_bytes(saved)
+
+    def record_ended(self, response: ResponseRecord) -> None:
+        """A stored response that ended without a turn."""
+        try:
+            self.recorder.response(self.sid, response)
+        except Unavailable as error:
+            # No turn is lost by this: as long as the session stays in memory the response is there.
+            event(logger, logging.WARNING, "response_not_recorded", sid=self.sid, message=str(error))
+
+    def delete_response(self, response_id: str) -> None:
+        """For good. Raises: Unavailable; then it is still there."""
+        self.recorder.response_deleted(self.sid, response_id)
+        self.responses.delete(response_id)
 
     @property
     def in_use(self) -> bool:
-        """Whether somebody would miss what of the session is in no journal: what runs, readers, stored responses."""
+        """Whether somebody would miss what of the session is in no journal: what runs, and readers."""
         idle = self.state is SessionState.OPEN and not self.in_flight
-        return not idle or self.feed.live or self.replies.in_use or bool(self.responses)
+        return not idle or self.feed.live or self.replies.in_use
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,7 +202,8 @@ class Sessions:
     def _take_in(self, sid: str, session: Session, restored: Restored) -> Session:
         known = self._stored.pop(sid)
         session.turns_started = max(restored.turns_started, known.turns_started if known is not None else 0)
-        session.size += restored.size
+        session.turns_size += restored.size
+        session.responses = restored.responses
         restored.give_back(session.replies)
         self._live[sid] = session
         self.tally.count(SessionEvent.LOADED)

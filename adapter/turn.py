@@ -27,7 +27,7 @@ from adapter.logs import event
 from adapter.metrics import Stage
 from adapter.prompting import PlannedPrompt
 from adapter.protocols.common import manager_message
-from adapter.recorder import ReplyRecord
+from adapter.records import Answered
 from adapter.sampled import Sampled
 from adapter.sampling import EffectiveSampling
 from adapter.served import ServedModel
@@ -63,12 +63,12 @@ class TurnOutcome:
     usage: Usage
 
 
-Complete = Callable[[TurnOutcome, list[ReplyEvent]], ReplyRecord | None]
-"""Given the outcome and the last events of a turn that is about to be committed: the reply as it will be on the wire."""
+Complete = Callable[[TurnOutcome, list[ReplyEvent]], Answered]
+"""Given the outcome and the last events of a turn that is about to be committed: the answer as it is recorded with it."""
 
 
-def _nothing_to_record(outcome: TurnOutcome, events: list[ReplyEvent]) -> None:
-    return None
+def _nothing_to_record(outcome: TurnOutcome, events: list[ReplyEvent]) -> Answered:
+    return Answered()
 
 
 class Turn:
@@ -183,7 +183,7 @@ class Turn:
             reasoning_tokens=self._pipeline.reasoning_tokens,
         )
         outcome = TurnOutcome(self._pipeline.rest(), reason, usage)
-        reply = complete(outcome, events)
+        answered = complete(outcome, events)
         session = self.session
         session.trajectory.commit(
             self.prompt.plan,
@@ -192,7 +192,7 @@ class Turn:
             {"sid": session.sid},
             number=self.number,
             opening_tokens=self.prompt.opening_tokens,
-            save=lambda saved: session.record(saved, reply),
+            save=lambda saved: session.record(saved, answered),
         )
         self.outcome = outcome
         self._watch.committed(record, self.reason, self.prompt.plan)

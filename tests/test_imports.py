@@ -57,6 +57,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.guiding",
         "adapter.prompting",
         "adapter.recorder",
+        "adapter.records",
+        "adapter.items",
         "adapter.session_bodies",
         "adapter.finished",
         "adapter.footprint",

@@ -20,7 +20,7 @@ from adapter.logs import event
 from adapter.metrics import Stage
 from adapter.preparing import TurnServices, prepare_turn
 from adapter.protocols.base import WireProtocol
-from adapter.recorder import ReplyRecord
+from adapter.records import Answered, ReplyRecord
 from adapter.replies import record_of
 from adapter.reply import LiveReply
 from adapter.sessions import Session
@@ -51,7 +51,7 @@ class ReplyMaker:
         self._label = label
         self._headers = headers
         self.model = chat.model or services.models.default.name
-        self.reply_id = protocol.new_reply_id(services.ids)
+        self.reply_id = protocol.new_reply_id(services.ids, session.sid)
         self.created = int(time.time())
 
     async def make(self, reply: LiveReply) -> None:
@@ -102,10 +102,10 @@ class ReplyMaker:
         reply.append(frames.start(int(turn.prompt.ids.size)))
         last = end = b""
 
-        def complete(outcome: TurnOutcome, events: list[ReplyEvent]) -> ReplyRecord | None:
+        def complete(outcome: TurnOutcome, events: list[ReplyEvent]) -> Answered:
             nonlocal last, end
             last, end = frames.events(events), frames.finish(outcome.parsed, outcome.reason, outcome.usage)
-            return self._recorded(reply, last + end)
+            return self._answered(reply, last + end)
 
         async with aclosing(turn.events(complete)) as batches:
             async for batch in batches:
@@ -116,19 +116,23 @@ class ReplyMaker:
         reply.begin(debug_headers(turn))
         body = b""
 
-        def complete(outcome: TurnOutcome, events: list[ReplyEvent]) -> ReplyRecord | None:
+        def complete(outcome: TurnOutcome, events: list[ReplyEvent]) -> Answered:
             nonlocal body
             made = self._protocol.reply(outcome.parsed, outcome.reason, turn.ids, self._chat)
             rendered = self._protocol.render_body(
                 made, reply_id=self.reply_id, model=self.model, usage=outcome.usage, created=self.created
             )
             body = dump_json(rendered)
-            return self._recorded(reply, body)
+            return self._answered(reply, body)
 
         async with aclosing(turn.events(complete)) as batches:
             async for _ in batches:
                 pass
         reply.commit(body)
+
+    def _answered(self, reply: LiveReply, end: bytes) -> Answered:
+        response = None if reply.on_commit is None else reply.on_commit(end)
+        return Answered(self._recorded(reply, end), response)
 
     def _recorded(self, reply: LiveReply, end: bytes) -> ReplyRecord | None:
         """The reply with its ``end`` as it is recorded, if it is; its delivery is then recorded too. Its turn is at that moment."""
@@ -136,7 +140,8 @@ class ReplyMaker:
         recorder, sid = self._session.recorder, self._session.sid
         record = record_of(reply, end) if recorder.keeps else None
         if record is not None:
-            reply.on_delivery = lambda: recorder.delivered(sid, record.number)
+            number = record.number  # The record holds the wire, which need not stay as long as the reply.
+            reply.on_delivery = lambda: recorder.delivered(sid, number)
         return record
 
 

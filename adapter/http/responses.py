@@ -8,7 +8,8 @@ POST   /v1/responses/ID/cancel          of a response with ``background``
 GET    /v1/responses/ID/input_items
 GET    /v1/responses                    426: a client that tries a websocket falls back to POST at once
 
-Responses are found in their own session only, which a request names as any other does. ``store: false`` keeps none.
+Responses are found in their own session only, which a request names as any other does; where it names none, the id of the
+response does (``openai_responses_reply.new_response_id``), whichever worker is asked. ``store: false`` keeps none.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ from aiohttp import web
 from adapter.errors import AdapterError, BadRequest, Gone, Interrupted, NotFound
 from adapter.http.bodies import read_json_object
 from adapter.http.failures import Handler, MethodNotAllowed
-from adapter.http.session_name import known_session, load_named
+from adapter.http.session_name import REFERRED_SESSION, known_session, load_named
 from adapter.http.state import PROTOCOL, STATE
 from adapter.http.stream import EventStream
 from adapter.http.turns import Asked, answer, ask
+from adapter.items import Item
 from adapter.preparing import count_prompt_tokens
 from adapter.protocols.openai_responses import OpenAIResponses
-from adapter.protocols.openai_responses_reply import response_without_output
+from adapter.protocols.openai_responses_reply import response_without_output, session_of_response
 from adapter.protocols.openai_responses_request import LOG_PROBS, ResponsesContext
 from adapter.reply import ReplyState
-from adapter.responses import Item, ResponseStore, StoredResponse
+from adapter.responses import Conversation, ResponseStore, StoredResponse
 
 RESPONSES = OpenAIResponses()
 
@@ -71,14 +73,13 @@ def _spoken(handler: Handler) -> Handler:
 
 async def create(request: web.Request) -> web.StreamResponse:
     body = await read_json_object(request)
-    await load_named(request, RESPONSES, body)
-    conversation = _store(request, body).completed(body)
+    conversation = (await _store(request, body)).completed(body)
     background, stored = body.get("background") is True, body.get("store") is not False
     if background and not stored:
         raise BadRequest("has to be true for a response in the background", field="store")
     asked = ask(request, RESPONSES, conversation.body, background=background)
     if stored and asked.maker is not None:
-        _keep(asked, conversation.texts())
+        _keep(asked, conversation)
     if background and not asked.chat.stream:
         return await _started(asked)
     return await answer(request, asked.reply, stream=asked.chat.stream)
@@ -87,15 +88,14 @@ async def create(request: web.Request) -> web.StreamResponse:
 async def count_input_tokens(request: web.Request) -> web.StreamResponse:
     """Opens no session."""
     body = await read_json_object(request)
-    await load_named(request, RESPONSES, body)
+    conversation = (await _store(request, body)).completed(body)
     state = request.app[STATE]
     session = known_session(request, state.sessions, RESPONSES, body)
-    conversation = _store(request, body).completed(body)
     count = await count_prompt_tokens(state.services, session, RESPONSES.parse_request(conversation.body))
     return _json(orjson.dumps({"object": "response.input_tokens", "input_tokens": count}))
 
 
-def _keep(asked: Asked, texts: tuple[bytes, ...]) -> None:
+def _keep(asked: Asked, conversation: Conversation) -> None:
     """Store the response that ``asked`` has just started."""
     maker = asked.maker
     assert maker is not None
@@ -103,8 +103,14 @@ def _keep(asked: Asked, texts: tuple[bytes, ...]) -> None:
     describe = partial(
         response_without_output, context, reply_id=maker.reply_id, model=maker.model, created=maker.created
     )
-    response = StoredResponse(asked.reply, asked.chat.stream, texts, describe)
-    asked.session.responses.add(maker.reply_id, response)
+    asked.session.responses.add(
+        maker.reply_id,
+        conversation,
+        asked.reply,
+        describe,
+        streamed=asked.chat.stream,
+        record=asked.session.record_ended,
+    )
 
 
 async def _started(asked: Asked) -> web.Response:
@@ -122,7 +128,7 @@ async def _started(asked: Asked) -> web.Response:
 
 
 async def show(request: web.Request) -> web.StreamResponse:
-    response = _found(request)
+    response = await _found(request)
     if LOG_PROBS in request.query.getall("include", []) + request.query.getall("include[]", []):
         raise BadRequest(f"{LOG_PROBS} is not kept", field="include")
     if _word(request, "stream", ("false", "true")) != "true":
@@ -133,6 +139,8 @@ async def show(request: web.Request) -> web.StreamResponse:
         raise BadRequest("only a response that was created with stream=true can be streamed", field="stream")
     reply = response.reply
     start = _integer(request, "starting_after", -1, -1) + 1
+    if reply is None:
+        raise Gone("the events of this response are no longer kept")
     if start < reply.events.first:
         raise Gone(f"events before number {reply.events.first} of this response are no longer kept")
     with reply.observer(start) as reader:
@@ -140,25 +148,29 @@ async def show(request: web.Request) -> web.StreamResponse:
 
 
 async def delete(request: web.Request) -> web.StreamResponse:
-    response_id, response = request.match_info["id"], _found(request)
-    _store(request, {}).delete(response_id)
-    if response.reply.background:
+    response_id, response = request.match_info["id"], await _found(request)
+    session = known_session(request, request.app[STATE].sessions, RESPONSES, {})
+    assert session is not None
+    session.delete_response(response_id)
+    if response.background and response.reply is not None:
         await response.reply.interrupt(Interrupted("the response was deleted"))
+    await session.recorder.settled()
     return _json(orjson.dumps({"id": response_id, "object": "response", "deleted": True}))
 
 
 async def cancel(request: web.Request) -> web.StreamResponse:
     """One that has ended stays as it is."""
-    response = _found(request)
-    if not response.reply.background:
+    response = await _found(request)
+    if not response.background:
         raise BadRequest("only a response that was created with background=true can be cancelled")
-    await response.reply.interrupt(Interrupted("the response was cancelled"))
+    if response.reply is not None:
+        await response.reply.interrupt(Interrupted("the response was cancelled"))
     return _json(response.current_body())
 
 
 async def list_input_items(request: web.Request) -> web.StreamResponse:
     """Pages of the whole input, what came from earlier responses included; the newest first."""
-    items = [_listed(index, item) for index, item in enumerate(_found(request).input_items())]
+    items = [_listed(index, item) for index, item in enumerate((await _found(request)).input_items())]
     if _word(request, "order", ("desc", "asc")) == "desc":
         items.reverse()
     after = request.query.get("after")
@@ -184,15 +196,20 @@ def _listed(index: int, item: Item) -> dict[str, Any]:
     return {"type": "message", **item, "id": item.get("id") or f"item_{index}"}
 
 
-def _store(request: web.Request, body: dict[str, Any]) -> ResponseStore:
-    """Raises: NotFound and Gone, for a session in the URL only."""
+async def _store(request: web.Request, body: dict[str, Any]) -> ResponseStore:
+    """That of the session which the request is of. Raises: NotFound and Gone, for a session in the URL or of the key."""
+    response_id = request.match_info.get("id", body.get("previous_response_id"))
+    referred = session_of_response(response_id) if isinstance(response_id, str) else None
+    if referred is not None:
+        request[REFERRED_SESSION] = referred
+    await load_named(request, RESPONSES, body)
     session = known_session(request, request.app[STATE].sessions, RESPONSES, body)
     return ResponseStore() if session is None else session.responses
 
 
-def _found(request: web.Request) -> StoredResponse:
+async def _found(request: web.Request) -> StoredResponse:
     response_id = request.match_info["id"]
-    response = _store(request, {}).get(response_id)
+    response = (await _store(request, {})).get(response_id)
     if response is None:
         raise NotFound(f"Response with id '{response_id}' not found.")
     return response

@@ -1,8 +1,9 @@
 """Which session a request belongs to.
 
 In this order: the URL (``/s/SID/...``), the CLI's own header, Bearer, the key (``x-api-key``, ``x-goog-api-key``, ``?key=``), the
-body, else ``default``. Only the URL must name a session that exists; any other name opens one unless ``--explicit-sessions`` is
-set. gemini-cli and qwen send no header of their own: their sessions are told apart by the URL or by the key.
+body, the id of the stored response that the request goes back to, else ``default``. Only the URL must name a session that exists;
+any other name opens one unless ``--explicit-sessions`` is set, but for an id: that opens none. gemini-cli and qwen send no header
+of their own: their sessions are told apart by the URL or by the key.
 
 With access keys on, a key is never a name: a session's key stands for its session, behind the URL and before all others, and the
 admin key for none (``http.auth``).
@@ -21,6 +22,9 @@ from adapter.protocols.base import WireProtocol
 from adapter.sessions import Session, Sessions
 
 DEFAULT_SESSION = "default"
+
+REFERRED_SESSION = web.RequestKey("referred_session", str)
+"""Of what the request goes back to. Who names another session does not find it there."""
 
 SID = "{sid:[^/]+}"
 """A session's name in a route. Clients' own names may have braces in them, which aiohttp takes in no part of a path by default."""
@@ -55,7 +59,8 @@ def _given_name(request: web.Request) -> str | None:
 
 
 def _own_name(request: web.Request, protocol: WireProtocol, body: Mapping[str, Any]) -> str:
-    return _header_name(request) or protocol.body_session(body) or DEFAULT_SESSION
+    named = _header_name(request) or protocol.body_session(body)
+    return named or request.get(REFERRED_SESSION, DEFAULT_SESSION)
 
 
 def _header_name(request: web.Request) -> str | None:

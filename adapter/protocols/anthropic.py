@@ -50,7 +50,7 @@ class AnthropicMessages:
             reply_id, model, content=blocks, stop_reason=stop_reason, stop_sequence=reply.stop_sequence, usage=usage
         )
 
-    def new_reply_id(self, ids: IdSource) -> str:
+    def new_reply_id(self, ids: IdSource, sid: str = "") -> str:
         return anthropic_reply.new_message_id(ids)
 
     def stream(

@@ -63,7 +63,9 @@ class WireProtocol(Protocol):
         """The whole reply as a JSON body. ``created`` is Unix time in seconds."""
         ...
 
-    def new_reply_id(self, ids: IdSource) -> str: ...
+    def new_reply_id(self, ids: IdSource, sid: str = "") -> str:
+        """``sid``: the session, for a protocol whose clients come back to a reply by its id alone."""
+        ...
 
     def stream(
         self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int

@@ -54,7 +54,7 @@ class ConsoleChat:
             "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens},
         }
 
-    def new_reply_id(self, ids: IdSource) -> str:
+    def new_reply_id(self, ids: IdSource, sid: str = "") -> str:
         return ids.new("response_", 24)
 
     def stream(self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int) -> ConsoleStream:

@@ -60,7 +60,7 @@ class Gemini:
             "responseId": reply_id,
         }
 
-    def new_reply_id(self, ids: IdSource) -> str:
+    def new_reply_id(self, ids: IdSource, sid: str = "") -> str:
         return gemini_reply.new_response_id(ids)
 
     def stream(self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int) -> GeminiStream:

@@ -58,7 +58,7 @@ class OpenAIChat:
             "usage": openai_chat_reply.usage_body(usage),
         }
 
-    def new_reply_id(self, ids: IdSource) -> str:
+    def new_reply_id(self, ids: IdSource, sid: str = "") -> str:
         return openai_chat_reply.new_completion_id(ids)
 
     def stream(

@@ -49,8 +49,8 @@ class OpenAIResponses:
             context, reply_id=reply_id, model=model, created=created, status=status, output=output, usage=usage
         )
 
-    def new_reply_id(self, ids: IdSource) -> str:
-        return replies.new_response_id(ids)
+    def new_reply_id(self, ids: IdSource, sid: str = "") -> str:
+        return replies.new_response_id(ids, sid)
 
     def stream(
         self, request: ChatRequest, *, reply_id: str, model: str, ids: IdSource, created: int

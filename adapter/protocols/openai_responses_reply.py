@@ -6,6 +6,7 @@ Reasoning is given as a summary, the part that clients show and replay. Every it
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,9 +25,29 @@ IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomp
 
 Item = dict[str, Any]
 
+RESPONSE_PREFIX = "resp_"
+RANDOM_CHARACTERS = 24
+"""96 bits of a response's id."""
 
-def new_response_id(ids: IdSource) -> str:
-    return ids.new("resp_", 24)
+
+def new_response_id(ids: IdSource, sid: str) -> str:
+    """``resp_``, 24 characters that nobody can guess, and the session's name in base64url without padding.
+
+    A client may come back to a response by nothing but its id: the name leads to the session, and to the worker that owns it.
+    """
+    name = base64.urlsafe_b64encode(sid.encode(errors="surrogatepass")).rstrip(b"=").decode()
+    return ids.new(RESPONSE_PREFIX, RANDOM_CHARACTERS) + name
+
+
+def session_of_response(response_id: str) -> str | None:
+    """The session that the id of a response names; None where it names none. Nothing is said about whether there is either."""
+    name = response_id[len(RESPONSE_PREFIX) + RANDOM_CHARACTERS :]
+    if not response_id.startswith(RESPONSE_PREFIX) or not name:
+        return None
+    try:
+        return base64.b64decode(name + "=" * (-len(name) % 4), altchars=b"-_", validate=True).decode()
+    except ValueError:
+        return None
 
 
 def new_reasoning(ids: IdSource) -> Item:

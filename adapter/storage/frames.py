@@ -65,6 +65,10 @@ class FrameKind(IntEnum):
     """The wire of a complete reply, for the same request again."""
     WEIGHTS = 8
     """New weights were put in force. It is of no session, and read by people only."""
+    RESPONSE = 9
+    """A stored response that ended without a turn."""
+    RESPONSE_DELETED = 10
+    """A client deleted a stored response."""
 
 
 class JournalDamaged(Exception):

@@ -172,12 +172,12 @@ async def test_a_session_that_is_in_use_stays(serve, encode, tmp_path) -> None:
         async with server.http.get("/v1/sessions/followed/events") as following:
             await following.content.readline()
             await Expiry(sessions, server.state.services.config).sweep()
-            assert sessions.stored() == ["idle"]
+            assert sessions.stored() == ["idle", "stores"]
         hold.set()
         await running
         await until(lambda: not sessions.find("followed").in_use)
         await Expiry(sessions, server.state.services.config).sweep()
-        assert sessions.stored() == ["followed", "idle", "runs"]
+        assert sessions.stored() == ["followed", "idle", "runs", "stores"]
 
 
 async def test_a_reply_that_was_not_delivered_is_still_there_after_it_was_spilled(

@@ -535,4 +535,11 @@ async def test_the_session_can_be_named_by_the_path(serve: Serve, says) -> None:
         async with server.http.get(f"/s/p/v1/responses/{first['id']}") as response:
             assert orjson.loads(await response.read()) == first
         async with server.http.get(f"/v1/responses/{first['id']}") as response:
-            assert response.status == 404
+            assert orjson.loads(await response.read()) == first, "its id says whose it is"
+        for elsewhere in (
+            {"url": f"/v1/responses/{first['id']}", "headers": SID},
+            {"url": f"/s/q/v1/responses/{first['id']}"},
+        ):
+            await server.http.post("/v1/sessions", json={"sid": "q"})
+            async with server.http.get(**elsewhere) as response:
+                assert response.status == 404, "who names a session finds only what is of it"

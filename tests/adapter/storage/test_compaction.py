@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapter.recorder import JournalRecorder, ReplyRecord
+from adapter.recorder import JournalRecorder
+from adapter.records import ReplyRecord
 from adapter.storage import compaction, merging
 from adapter.storage.compaction import Compactor
 from adapter.storage.frames import FileHeader, FrameKind

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.recorder import JournalRecorder, ReplyRecord
+from adapter.recorder import JournalRecorder
+from adapter.records import ReplyRecord
 from adapter.storage.errors import StorageError
 from adapter.storage.frames import FILE_HEADER_BYTES, FileHeader, Frame, FrameKind
 from adapter.storage.journal import Durability, Journal

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adapter.recorder import JournalRecorder, ReplyRecord
+from adapter.recorder import JournalRecorder
+from adapter.records import ReplyRecord
 from adapter.storage.frames import FILE_HEADER_BYTES, FileHeader, FrameKind
 from adapter.storage.journal import Durability, Journal
 from adapter.storage.recovery import Recovered, recover
