@@ -107,12 +107,18 @@ class FakeEndpoint:
     trials: int = 0
     losses: int = 0
     """Of its connections: they are lost when it is killed."""
+    starts: int = 1
+    anonymous: bool = False
+    """It does not say which of its starts answers."""
+    stats_gate: asyncio.Event | None = None
+    """What an answer to ``stats`` waits for."""
     on_losses: list[Callable[[], None]] = field(default_factory=list)
     open_clients: int = 0
     ignores_stop: bool = False
 
     def kill(self) -> None:
         """As a server that dies: what runs breaks off, and nothing can be reached."""
+        self.starts += 1
         self.lose()
         self.down = EngineUnavailable(f"no connection to {self.address}")
         for stopped in self.running.values():
@@ -126,6 +132,16 @@ class FakeEndpoint:
 
     def revive(self) -> None:
         self.down = None
+
+    def restart(self, **info: Any) -> None:
+        """Killed and back at once, with another ``info``."""
+        self.kill()
+        self.revive()
+        self.info = replace(self.info, **info)
+
+    def stats(self) -> dict[str, Any]:
+        said = {"vocab_size": self.info.vocab_size, "max_seq_len": self.info.max_seq_len, "live": len(self.running)}
+        return said if self.anonymous else {**said, "instance": f"start {self.starts}"}
 
     def check(self) -> None:
         if self.down is not None:
@@ -195,7 +211,10 @@ class FakeClient:
             if server.refusal is not None:
                 raise server.refusal
             server.info = replace(server.info, weight_version=arguments["version"])
-        return {"op": operation, "weight_version": server.info.weight_version, "live": len(server.running)}
+        elif server.stats_gate is not None:
+            await server.stats_gate.wait()
+            server.check()
+        return {"op": operation, "weight_version": server.info.weight_version, **server.stats()}
 
     async def stop(self, request_id: str) -> None:
         self._server.check()

@@ -58,3 +58,19 @@ def test_a_trial_that_went_well_closes_it_and_shortens_the_next_pause() -> None:
     assert breaker.state is BreakerState.CLOSED
     breaker.failed(0.0, certain=True)
     assert breaker.due_in(0.0) == 0.25
+
+
+def test_failures_of_what_was_sent_before_it_opened_make_no_pause_longer() -> None:
+    breaker = closed()
+    for _ in range(20):
+        breaker.failed(10.0)
+    assert breaker.due_in(10.0) == 0.25
+
+
+def test_it_is_reopened_for_a_trial_at_once() -> None:
+    breaker = closed()
+    breaker.reopen(7.0)
+    assert (breaker.state, breaker.due_in(7.0)) == (BreakerState.OPEN, 0.0)
+    breaker.begin_trial()
+    breaker.failed(8.0)
+    assert (breaker.state, breaker.due_in(8.0)) == (BreakerState.OPEN, 0.25)
