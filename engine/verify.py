@@ -28,7 +28,7 @@ from engine.differences import Breakdown, Differences, Measured
 from engine.sample_files import read_jsonl
 from engine.sample_rows import SampleError, SampleRow, read_sample
 from engine.types import LogProbs
-from engine.verify_report import CONTROL_OFFSET, TOLERANCE, Control, VerifyReport, WorstToken, render
+from engine.verify_report import CONTROL_OFFSET, NOT_CAUGHT, TOLERANCE, Control, VerifyReport, WorstToken, render
 from engine.weights_by_version import WeightsByVersion, read_weights
 
 __all__ = [
@@ -207,7 +207,7 @@ def _off(row: SampleRow) -> SampleRow:
 
 def _verdict(scored: Iterable[_Scored], tolerance: float, controls: Iterable[Control]) -> list[str]:
     differences = np.concatenate([np.empty(0), *(each.differences for each in scored)])
-    failures = [f"negative control not caught: {each.name}" for each in controls if not each.caught]
+    failures = [f"{NOT_CAUGHT}: {each.name}" for each in controls if not each.caught]
     beyond = int((~(differences <= tolerance)).sum())
     if beyond:
         failures.append(f"{beyond} of {len(differences)} log probs differ by more than {tolerance:g}")

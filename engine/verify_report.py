@@ -10,6 +10,8 @@ TOLERANCE = 1e-3
 """Nats, for models in float32."""
 CONTROL_OFFSET = 0.01
 """Nats by which a control's log prob is wrong."""
+NOT_CAUGHT = "negative control not caught"
+"""How the failure of a control begins."""
 
 
 @dataclass(frozen=True, slots=True)

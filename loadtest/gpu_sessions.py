@@ -76,7 +76,7 @@ async def _session(http: aiohttp.ClientSession, number: int, plan: Plan, ends_at
         except (aiohttp.ClientError, BadReply, ValueError) as error:
             record.error = f"{type(error).__name__}: {error}"[:300]
             break
-        held.seen.append(Seen(reply, before))
+        held.seen.append(Seen(reply, before, said=""))
         before = reply
     return held
 
