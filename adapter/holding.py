@@ -59,36 +59,36 @@ class Holding:
         self._peers = peers
         self._asked_for: Hold | None = None
 
-    @property
-    def operator(self) -> Hold | None:
-        """The hold of the pause that somebody asked for, while it is in force."""
-        asked = self._asked_for
-        return asked if asked is not None and asked.epoch == self._pause.epoch else None
+    def _standing(self) -> Hold | None:
+        """The pause that is in force, as somebody asked for it; or as this coordinator, which began after another, found it."""
+        asked, epoch = self._asked_for, self._pause.epoch
+        if epoch is None or (asked is not None and asked.epoch == epoch):
+            return None if epoch is None else asked
+        return Hold(epoch, 0.0, self._pause.lease_left_s)
 
     async def begin(self, deadline_s: float, lease_s: float) -> None:
         """A pause that somebody asked for; asked for again, its time begins anew. Raises: Conflict; then nobody holds."""
-        epoch = self.operator.epoch if self.operator is not None else _new_epoch()
-        self._asked_for = Hold(epoch, deadline_s, lease_s)
+        standing = self._standing()
+        self._asked_for = Hold(_new_epoch() if standing is None else standing.epoch, deadline_s, lease_s)
         await self._hold(self._asked_for)
 
     async def end(self) -> None:
-        """The end of that pause, or of what a coordinator left that is no more."""
+        """The end of that pause, and of what a coordinator left that is no more."""
         self._asked_for = None
-        if self._pause.epoch is not None:
-            await self._release(self._pause.epoch)
+        await self._release(self._pause.epoch)
 
     @asynccontextmanager
     async def while_working(self, deadline_s: float) -> AsyncIterator[None]:
         """All workers hold in this block; afterwards only if they did before. Raises: Conflict."""
-        operator = self.operator
-        hold = Hold(operator.epoch if operator is not None else _new_epoch(), deadline_s, WORK_LEASE_S)
+        standing = self._standing()
+        hold = Hold(_new_epoch() if standing is None else standing.epoch, deadline_s, WORK_LEASE_S)
         renewing = asyncio.create_task(self._keep_renewed(hold.epoch))
         try:
             await self._hold(hold)
             yield
         finally:
             renewing.cancel()
-            await (self._release(hold.epoch) if operator is None else self._renew(hold.epoch, operator.lease_s))
+            await (self._release(hold.epoch) if standing is None else self._renew(hold.epoch, standing.lease_s))
 
     async def _keep_renewed(self, epoch: str) -> None:
         while True:
@@ -107,7 +107,7 @@ class Holding:
         self._pause.renew(epoch, lease_s)
         await self._peers.tell("renew", {"epoch": epoch, "lease_s": lease_s}, PEER_MARGIN_S)
 
-    async def _release(self, epoch: str) -> None:
+    async def _release(self, epoch: str | None) -> None:
         self._pause.release(epoch)
         await self._peers.tell("release", {"epoch": epoch}, PEER_MARGIN_S)
 
@@ -119,7 +119,7 @@ def _failure(answers: Sequence[PeerAnswer] | BaseException) -> BaseException | N
     if not refused:
         return None
     if refused[0].status == Conflict.status:
-        return Conflict(f"worker {refused[0].slot} is on hold for another pause")
+        return Conflict(f"the pause of worker {refused[0].slot} ended before everything that ran had")
     return Unavailable(f"worker {refused[0].slot} did not hold: it answered {refused[0].status}; its log says why")
 
 

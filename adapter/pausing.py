@@ -3,8 +3,9 @@
     free ──hold──► draining ──nothing runs, or the deadline: cut──► held ──release, or the lease is over──► free
 
 An *epoch* is a random name of one pause. Who holds renews and releases by it, so a call that comes late, for a pause that is over,
-does nothing to the next one. A holder that died renews nothing: its *lease* ends the pause. Turns that come meanwhile wait, in the
-pool or in the admission's queue, and their clients get heartbeats.
+does nothing to the next one. There is one who holds; a hold under another name is of the one who came after it, and takes the place
+of what that one left. A holder that died renews nothing: its *lease* ends the pause. Turns that come meanwhile wait, in the pool or
+in the admission's queue, and their clients get heartbeats.
 """
 
 from __future__ import annotations
@@ -67,12 +68,10 @@ class Pause:
         return 0.0 if self._lease is None else max(0.0, self._lease.when() - asyncio.get_running_loop().time())
 
     async def hold(self, hold: Hold) -> None:
-        """Until nothing runs any more. The same epoch again renews the lease, and the shorter deadline counts.
+        """Until nothing runs any more. Again it renews the lease, and the shorter deadline counts.
 
-        Raises: Conflict, if another pause is in force, or this one ended before everything had.
+        Raises: Conflict, if it ended before everything that ran had.
         """
-        if self.epoch not in (None, hold.epoch):
-            raise Conflict("another pause is in force")
         self.epoch = hold.epoch
         self._admission.held = True
         self.renew(hold.epoch, hold.lease_s)
@@ -88,9 +87,9 @@ class Pause:
         self._lease = asyncio.get_running_loop().call_later(lease_s, self._expire, epoch)
         return True
 
-    def release(self, epoch: str) -> bool:
-        """Whether that pause was in force; then everything goes on."""
-        if epoch != self.epoch:
+    def release(self, epoch: str | None) -> bool:
+        """Whether that pause was in force, with None whether any was; then everything goes on."""
+        if self.epoch is None or epoch not in (None, self.epoch):
             return False
         self.epoch = None
         self._stop_lease()

@@ -275,14 +275,26 @@ async def test_a_pause_is_renewed_and_ended_in_its_own_name_only() -> None:
     async with fleet.pool() as pool:
         pause = Pause([pool], Admission(None, 1, 1))
         await pause.hold(Hold("one", 0, 50))
-        with pytest.raises(Conflict):
-            await pause.hold(Hold("two", 0, 50))
         assert not pause.renew("two", 100)
         assert not pause.release("two")
         assert pause.lease_left_s <= 50
         assert pause.renew("one", 100)
         assert pause.lease_left_s > 50
         assert pause.release("one")
+        assert not pool.held
+
+
+async def test_a_hold_takes_the_place_of_one_whose_holder_is_no_more() -> None:
+    fleet = Fleet(1)
+    async with fleet.pool() as pool:
+        pause = Pause([pool], Admission(None, 1, 1))
+        assert not pause.release(None)
+        await pause.hold(Hold("one", 0, 50))
+        await pause.hold(Hold("two", 0, 100))
+        assert not pause.release("one")
+        assert pool.held
+        assert pause.lease_left_s > 50
+        assert pause.release(None)
         assert not pool.held
 
 

@@ -138,15 +138,28 @@ async def test_the_others_go_on_when_the_coordinator_dies(workers: Workers) -> N
         assert (status, answer["error"]["message"]) == (503, "worker 0 is being replaced")
 
 
-async def test_a_hold_that_one_refuses_is_nobodys(workers: Workers) -> None:
-    async with workers.worker(0) as first, workers.worker(1) as second:
-        other = OtherWorkers(0, workers.urls, SECRET, "an-admin-key-of-tests")
-        await other.tell("hold", {"epoch": "an older one", "deadline_s": 0, "lease_s": 60}, 5)
-        status, answer = await post(first, "/v1/engine/pause", mode="cut")
-        assert (status, answer["error"]["message"]) == (409, "worker 1 is on hold for another pause")
-        assert (await engine_of(first))["paused_workers"] == 1
-        await other.tell("release", {"epoch": "an older one"}, 5)
-        assert (await engine_of(second))["paused_workers"] == 0
+@pytest.mark.parametrize("joined", [True, False])
+async def test_what_a_coordinator_left_is_the_next_ones(workers: Workers, joined: bool) -> None:
+    """A pause whose coordinator died lasts, is asked for again, holds for new weights and ends; though the next one has not
+    heard of it, since nobody answered when it began."""
+    left = OtherWorkers(0, workers.urls, SECRET, "an-admin-key-of-tests")
+    hold = {"epoch": "an older one", "deadline_s": 0, "lease_s": 60}
+    async with workers.worker(1) as second:
+        if joined:
+            await left.tell("hold", hold, 5)
+        async with workers.worker(0) as first:
+            if not joined:
+                await left.tell("hold", hold, 5)
+            assert (await post(second, "/v1/engine/weights", **NEW))[0] == 200
+            assert (await engine_of(first))["paused_workers"] == (2 if joined else 0)
+            await left.tell("hold", hold, 5)
+            status, answer = await post(second, "/v1/engine/pause", mode="cut", lease_s=90)
+            assert (status, answer["paused"], answer["lease_left_s"] > 60) == (200, True, True)
+            assert (await engine_of(first))["paused_workers"] == 2
+            assert (await post(second, "/v1/engine/resume"))[0] == 200
+            await left.tell("hold", hold, 5)
+            assert (await post(second, "/v1/engine/resume"))[0] == 200
+            assert (await engine_of(first))["paused_workers"] == 0
 
 
 async def test_a_worker_that_does_not_answer_is_not_waited_for(workers: Workers) -> None:
