@@ -81,23 +81,23 @@ IDLE_S = 60.0
 """Longest that is waited for a server to let go of what is idle."""
 
 
-@dataclass
 class InstantEngine:
-    """Says the same eight tokens in two chunks."""
+    """Says the same ``tokens`` tokens in two chunks; prompts have ``context`` tokens at most."""
 
-    info: EngineInfo = field(
-        default_factory=lambda: EngineInfo(
-            model="instant", log_prob_mode=LogProbMode.RAW, max_seq_len=4096, vocab_size=40_000, weight_version=1
+    def __init__(self, tokens: int = 8, context: int = 4096) -> None:
+        self._tokens = tokens
+        self.info = EngineInfo(
+            model="instant", log_prob_mode=LogProbMode.RAW, max_seq_len=context, vocab_size=40_000, weight_version=1
         )
-    )
 
     async def connect(self) -> None: ...
 
     async def check_ready(self) -> None: ...
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenChunk, None]:
+        half = self._tokens // 2
         for number in range(2):
-            ids, log_probs = np.arange(1000, 1004, dtype=np.int32), np.full(4, -0.5, np.float32)
+            ids, log_probs = np.arange(1000, 1000 + half, dtype=np.int32), np.full(half, -0.5, np.float32)
             yield TokenChunk(ids, log_probs, 1, Finished(FinishReason.LENGTH, 0) if number else None)
 
 
@@ -123,12 +123,12 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(folder: Path, **settings: Any) -> AsyncIterator[Server]:
+async def serving(folder: Path, engine: InstantEngine | None = None, **settings: Any) -> AsyncIterator[Server]:
     """``folder`` has the tokenizer; ``settings`` are fields of ``Config``."""
     with tempfile.TemporaryDirectory(prefix="rollserve-bench-") as journal:
         config = Config(port=0, durability=Durability.OS, journal=Path(journal), **BOUNDS, **settings)
         with prepared(config):
-            loaded = Loaded(config, InstantEngine(), Renderer.load(folder))
+            loaded = Loaded(config, engine or InstantEngine(), Renderer.load(folder))
             async with (
                 recording(config) as recorded,
                 models_server([loaded], recorded, None, WorkerPlace()) as server,

@@ -15,8 +15,10 @@ from loadtest import (
     bench_disconnect,
     bench_growth,
     bench_journal,
+    bench_memory,
     bench_render,
     bench_slow_readers,
+    bench_stalls,
     bench_tokens,
     bench_turn,
 )
@@ -42,6 +44,13 @@ FIGURES: dict[ModuleType, list[tuple[str, str, bool]]] = {
         ("16 a message: message / bare reader's", "x", True),
     ],
     bench_journal: [("fsync: share of the turn's CPU", "%", True), ("fsync: time added at p50", "ms", True)],
+    bench_memory: [("long: beyond the text", "B a token", True), ("idle: beyond its content", "kB", True)],
+    bench_stalls: [
+        ("CPU a turn", "ms", True),
+        ("added latency p99", "ms", True),
+        ("loop lag p99", "ms", True),
+        ("loop lag, longest, 1 cold sessions", "ms", True),
+    ],
     bench_growth: [
         ("over: blocks", "a turn", True),
         ("endless: blocks", "a turn", True),
