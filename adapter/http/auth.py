@@ -13,6 +13,8 @@ of another worker is its owner's to judge: the request is passed on with its key
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from aiohttp import web
 
 from adapter.access import named_by
@@ -37,6 +39,15 @@ OF_ONE_SESSION = frozenset(
 _MODELS = ("/v1/models", "/v1/models/{model}")
 """Of all protocols: which one is meant cannot be seen."""
 
+
+class Role(StrEnum):
+    """Whose key a route takes."""
+
+    ADMIN = "admin"
+    SESSION = "session"
+    """That of the session that the request belongs to, or the admin key."""
+
+
 KEY_SESSION = web.RequestKey("key_session", str)
 """The session whose key the request brought."""
 
@@ -53,6 +64,14 @@ async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
     if sid is not None:
         await request.app[STATE].sessions.load(sid)
     return await handler(request)
+
+
+def role_needed(path: str) -> Role | None:
+    """Once access keys are on. ``path`` as a route writes it, with names in braces; None is open to all."""
+    if path in OPEN:
+        return None
+    of_session = protocol_of(path) is not None or path in OF_ONE_SESSION or path.endswith(_MODELS)
+    return Role.SESSION if of_session else Role.ADMIN
 
 
 def is_admin(request: web.Request) -> bool:
@@ -80,13 +99,14 @@ def _check(request: web.Request) -> None:
         return
     route = request.match_info.route.resource
     path = "" if route is None else route.canonical
-    if path in OPEN or (path == METRICS and request.app[STATE].services.config.metrics_public):
+    role = role_needed(path)
+    if role is None or (path == METRICS and request.app[STATE].services.config.metrics_public):
         return
     protocol = protocol_of(path)
     if protocol is not None:
         request[PROTOCOL] = protocol
     sid = _keys_session(request, given)
-    if protocol is None and path not in OF_ONE_SESSION and not path.endswith(_MODELS):
+    if role is Role.ADMIN:
         raise Forbidden("this takes the admin key")
     named = request.match_info.get("sid", sid)
     if named != sid:

@@ -33,7 +33,7 @@ COORDINATOR = 0
 
 DRAIN_S, LEASE_S = 30.0, 300.0
 """Where a request does not say."""
-LONGEST_S = 86_400.0
+SHORTEST_LEASE_S, LONGEST_S = 1.0, 86_400.0
 LARGEST_VERSION = 2**31 - 1
 """The contract's ``weight_version`` is INT32."""
 
@@ -64,7 +64,7 @@ async def pause_engine(request: web.Request) -> web.StreamResponse:
     _require_coordinator(request)
     fields = _Fields(await read_json_object(request, optional=True), ("mode", "deadline_s", "lease_s"))
     deadline_s = fields.deadline()
-    lease_s = fields.seconds("lease_s", LEASE_S, least=1.0)
+    lease_s = fields.seconds("lease_s", LEASE_S, least=SHORTEST_LEASE_S)
     if lease_s <= deadline_s:
         raise BadRequest(f"lease_s must be more than deadline_s, which is {deadline_s:g}", field="lease_s")
     return _json(await _control(request).pause(deadline_s, lease_s))

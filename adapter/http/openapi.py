@@ -1,24 +1,38 @@
 """``GET /openapi.json``: the server described as OpenAPI 3.1, for clients that are generated and for tests that make up requests.
 
 What each route takes and gives stands in ``openapi_operations``; bodies come from the protocols' own tables
-(``openapi_bodies``), error bodies from what the protocols render (``openapi_errors``). The description is the same for everybody
-and is open to all: it tells nothing of what is served.
+(``openapi_bodies``), error bodies from what the protocols render (``openapi_errors``), whose key is taken from ``http.auth``: the
+role stands where OpenAPI 3.1 has it, in the security requirement's array. The description is the same for everybody and is open to
+all: it tells nothing of what is served, so it does not say either whether access keys are on.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import orjson
 from aiohttp import web
 
+from adapter.http.auth import role_needed
 from adapter.http.openapi_errors import error_schema
 from adapter.http.openapi_operations import OPERATIONS, Operation
 from adapter.protocols.base import WireProtocol
 
 OPENAPI = "/openapi.json"
 PREFIXES = ("", "/s/{sid}")
+
+SECURITY_SCHEMES: Mapping[str, Any] = MappingProxyType(
+    {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+        "x-goog-api-key": {"type": "apiKey", "in": "header", "name": "x-goog-api-key"},
+        "key": {"type": "apiKey", "in": "query", "name": "key"},
+    }
+)
+"""Where ``http.auth.credentials`` looks."""
 
 _PLACE = re.compile(r"\{(\w+)\}")
 
@@ -43,7 +57,7 @@ def describe() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "rollserve", "version": "1"},
         "paths": paths,
-        "components": {"schemas": _error_schemas()},
+        "components": {"schemas": _error_schemas(), "securitySchemes": dict(SECURITY_SCHEMES)},
     }
 
 
@@ -52,6 +66,7 @@ def _describe_operation(operation: Operation, path: str) -> dict[str, Any]:
         "operationId": f"{operation.method.lower()} {path}",
         "summary": operation.summary,
         "parameters": [*_in_path(path), *operation.parameters],
+        "security": _security(path),
         "responses": {**_answers(operation), **_refusals(operation)},
     }
     if operation.body is not None:
@@ -60,6 +75,12 @@ def _describe_operation(operation: Operation, path: str) -> dict[str, Any]:
             "content": {"application/json": {"schema": operation.body}},
         }
     return described
+
+
+def _security(path: str) -> list[dict[str, list[str]]]:
+    """One of them is enough. The empty one is for servers without access keys."""
+    role = role_needed(path)
+    return [] if role is None else [{}, *({scheme: [role.value]} for scheme in SECURITY_SCHEMES)]
 
 
 def _in_path(path: str) -> list[dict[str, Any]]:

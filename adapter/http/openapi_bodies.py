@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from adapter.http.engine_control import LARGEST_VERSION, LONGEST_S, PauseMode
+from adapter.http.engine_control import LARGEST_VERSION, LONGEST_S, SHORTEST_LEASE_S, PauseMode
 from adapter.protocols import (
     anthropic_request,
     console_request,
@@ -50,7 +50,14 @@ def _tool(**more: Any) -> Schema:
 _JSON_SCHEMA = _object(
     ("type",), type={"enum": ["object"]}, properties={"type": "object", "additionalProperties": OBJECT}
 )
-_TEXT_BLOCK = _object(("type", "text"), type={"enum": ["text"]}, text=TEXT)
+
+
+def _text_block(text: Schema) -> Schema:
+    return _object(("type", "text"), type={"enum": ["text"]}, text=text)
+
+
+_TEXT_BLOCK = _text_block(TEXT)
+_SAID = _text_block({"type": "string", "minLength": 1})
 _CONTENT: Schema = {"anyOf": [TEXT, _array(_TEXT_BLOCK, 1)]}
 _SAMPLING: Schema = {
     **{name: {"type": "number", "minimum": low, "maximum": high} for name, (low, high) in NUMBERS.items()},
@@ -166,13 +173,17 @@ def _gemini() -> Schema:
 
 
 GEMINI = _gemini()
+GEMINI_COUNTED: Schema = {
+    "anyOf": [GEMINI, _object(("generateContentRequest",), generateContentRequest=GEMINI, contents=False)]
+}
+"""``countTokens`` takes contents, or a whole request in their place."""
 
 CONSOLE = _body(
     console_request.HONOURED,
     console_request.REFUSED,
     ("input",),
     {
-        "input": _array(_object(("role", "content"), role={"enum": ["user"]}, content=_array(_TEXT_BLOCK, 1)), 1),
+        "input": _array(_object(("role", "content"), role={"enum": ["user"]}, content=_array(_SAID, 1)), 1),
         "max_tokens": LIMIT,
         "stop": _STOPS,
         "session_id": {"type": "string", "maxLength": 40},
@@ -224,11 +235,11 @@ FINISH = _closed(
     FINISH_FIELDS,
     {
         "reward": _REWARD,
-        "leaf_rewards": {"type": "object", "additionalProperties": _REWARD, "propertyNames": {"pattern": "^[0-9]$"}},
+        "leaf_rewards": {"type": "object", "additionalProperties": _REWARD, "propertyNames": {"pattern": "^[1-9]$"}},
         "turn_rewards": {
             "type": "object",
             "additionalProperties": {"type": "number"},
-            "propertyNames": {"pattern": "^[0-9]$"},
+            "propertyNames": {"pattern": "^[1-9]$"},
         },
         "filters": _closed(list(ExportFilters.__dataclass_fields__), _FILTERS),
         "metadata": OBJECT,
@@ -240,7 +251,8 @@ FINISH = _closed(
 
 _SECONDS: Schema = {"type": "number", "minimum": 0, "maximum": LONGEST_S}
 PAUSE = _closed(
-    ("mode", "deadline_s", "lease_s"), {"mode": {"enum": list(PauseMode)}, "deadline_s": _SECONDS, "lease_s": _SECONDS}
+    ("mode", "deadline_s", "lease_s"),
+    {"mode": {"enum": list(PauseMode)}, "deadline_s": _SECONDS, "lease_s": {**_SECONDS, "minimum": SHORTEST_LEASE_S}},
 )
 RESUME = _closed((), {})
 WEIGHTS = _closed(

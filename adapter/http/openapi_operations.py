@@ -64,7 +64,6 @@ def _turn(path: str, summary: str, body: Schema, answers: Answers) -> Operation:
 def _gemini(version: str) -> tuple[Operation, ...]:
     path = f"/{version}/models/{{model}}"
     alt = _parameter("query", "alt", {"enum": ["sse", "json"]})
-    counted = {"anyOf": [bodies.GEMINI, {"type": "object", "properties": {"generateContentRequest": bodies.GEMINI}}]}
     stream: Answers = ((JSON, None), (EVENTS, None))
     return (
         _turn(f"{path}:generateContent", "a reply", bodies.GEMINI, _with("candidates", "usageMetadata")),
@@ -73,7 +72,7 @@ def _gemini(version: str) -> tuple[Operation, ...]:
             parameters=(*_TURN, alt), prefixed=True,
         ),
         Operation(
-            "POST", f"{path}:countTokens", "length of a prompt", counted, _with("totalTokens"), parameters=_NAMES,
+            "POST", f"{path}:countTokens", "length of a prompt", bodies.GEMINI_COUNTED, _with("totalTokens"), parameters=_NAMES,
             prefixed=True,
         ),
     )  # fmt: skip
