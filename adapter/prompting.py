@@ -17,7 +17,15 @@ import numpy as np
 
 from adapter.errors import BadRequest
 from adapter.ids import ReplyIds
-from adapter.parsing import Markers, ParserChoice, Pipeline, PipelineOptions, marked_text, markers_of
+from adapter.parsing import (
+    Markers,
+    ParserChoice,
+    Pipeline,
+    PipelineOptions,
+    SpelledTokens,
+    marked_text,
+    markers_of,
+)
 from adapter.protocols.common import manager_message
 from adapter.protocols.folding import folded
 from adapter.render.closing import SuffixRefused
@@ -62,8 +70,11 @@ class Prompting:
     """Which models' ids mean the same, where several are served (``trajectory.Head``)."""
     markers: Markers = field(init=False)
     """The parsers' markers in the vocabulary; looked up once."""
+    spelled: SpelledTokens = field(init=False, compare=False)
+    """What its tokens spell, for all replies."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "spelled", SpelledTokens(self.renderer.tokenizer))
         object.__setattr__(self, "markers", markers_of(self.renderer.tokenizer, self.parsers))
 
     def told(self, request: ChatRequest) -> ChatRequest:
@@ -97,6 +108,7 @@ class Prompting:
             stop=stop,
             tools=(*request.tools, *request.deferred_tools),
             max_calls=request.max_calls,
+            spelled=self.spelled,
         )
         pipeline = Pipeline(self.renderer.tokenizer, options)
         if replied:

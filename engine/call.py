@@ -115,7 +115,7 @@ def outputs_of(response: messages.ModelInferResponse) -> dict[str, WireTensor]:
         found = f"{len(response.outputs)} outputs and {len(response.raw_output_contents)} raw contents"
         raise EngineProtocolError(f"one response holds {found}")
     return {
-        output.name: WireTensor(output.name, output.datatype, tuple(output.shape), data)
+        (name := output.name): WireTensor(name, output.datatype, (), data)
         for output, data in zip(response.outputs, response.raw_output_contents, strict=True)
     }
 

@@ -28,7 +28,8 @@ Semantics of our models:
   "update_weights", "version": N, "path": CHECKPOINT}``: later tokens come from these weights alone, and nothing of the
   KV cache is left. It is refused while requests are live; where it fails, the old weights go on; the same ones again
   are no error. The answer is one final response with ``control_reply`` (BYTES [1, 1]) alone, a JSON object that has
-  ``op`` and ``weight_version``; that of ``stats`` also ``vocab_size``, ``max_seq_len`` and ``live``, the number of
+  ``op`` and ``weight_version``; that of ``stats`` also ``vocab_size``, ``max_seq_len``, ``log_prob_mode``, ``guided_decoding`` and
+  ``loras`` (lists of names, in order), ``instance`` (another text after each start of the model) and ``live``, the number of
   requests that have not ended. As in a ``stop`` request the required inputs are there but not looked at.
 - Request parameters ``session`` (string), ``turn`` (int) and ``continued`` (int: tokens at the end of the prompt that were sampled
   for the same reply) go to the engine log.
@@ -39,6 +40,7 @@ Semantics of our models:
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -113,7 +115,10 @@ CONTROL_OUTPUTS = ("control_reply",)
 
 
 class WireTensor(NamedTuple):
-    """A tensor as it travels: ``data`` is little-endian and raw (for BYTES: u32 length before each element)."""
+    """A tensor as it travels: ``data`` is little-endian and raw (for BYTES: u32 length before each element).
+
+    Of an output ``shape`` is left empty: nothing here goes by it, and to read six of them costs more than all else of a message.
+    """
 
     name: str
     dtype: str
@@ -234,13 +239,16 @@ def decode_chunk(outputs: Mapping[str, WireTensor], *, final: bool, vocab_size: 
 
 
 def check_tokens(ids: Ids, log_probs: LogProbs, vocab_size: int) -> None:
-    """Few passes over the arrays: this runs for every message. A negative id is a huge unsigned one, and NaN compares false.
+    """This runs for every message, whose few tokens are dearer to look at as arrays than as lists.
 
+    The sum of floats is finite if all of them are: float32's add up to far less than a double holds, and NaN compares false.
     Raises: EngineProtocolError.
     """
-    if ids.view("<u4").max() >= vocab_size:
+    numbers: list[int] = ids.tolist()
+    if min(numbers) < 0 or max(numbers) >= vocab_size:
         raise EngineProtocolError(f"an output id lies outside the vocabulary of {vocab_size} tokens")
-    if not (log_probs.max() <= 0 and log_probs.min() > -np.inf):
+    logs: list[float] = log_probs.tolist()
+    if not (sum(logs) > -math.inf and max(logs) <= 0):
         raise EngineProtocolError("a log prob is not finite or is above 0")
 
 

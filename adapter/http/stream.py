@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -114,13 +113,11 @@ class Connection:
 
     async def write(self, data: bytes) -> None:
         """Raises: ConnectionError; CancelledError, once the client is gone or was cut."""
-        with self._watched():
-            await self.response.write(data)
+        await self._watched(self.response.write(data))
 
     async def end(self, last: bytes = b"") -> None:
         """End the response as complete, with ``last``. Raises: as ``write``."""
-        with self._watched():
-            await self.response.write_eof(last)
+        await self._watched(self.response.write_eof(last))
 
     def cut(self) -> None:
         """End the connection so that nothing looks complete; what was written still goes out, if the client takes it in time."""
@@ -130,12 +127,11 @@ class Connection:
             transport.close()
             self._loop.call_later(self._stalled_s, transport.abort)
 
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
+    async def _watched(self, writing: Awaitable[None]) -> None:
         """While something is written the reader has to make progress."""
         self._writing, self._last_byte_at = True, self._loop.time()
         try:
-            yield
+            await writing
         finally:
             self._writing = False
             self._last_byte_at = self._loop.time()

@@ -2,7 +2,7 @@
 
 from adapter.parsing.base import UnknownParser
 from adapter.parsing.choose import ParserChoice, choose_parsers
-from adapter.parsing.detokenize import marked_text
+from adapter.parsing.detokenize import SpelledTokens, marked_text
 from adapter.parsing.markers import Markers
 from adapter.parsing.pipeline import Pipeline, PipelineOptions, StopHit, markers_of
 from adapter.parsing.reply import parse_model_output
@@ -13,6 +13,7 @@ __all__ = [
     "ParserChoice",
     "Pipeline",
     "PipelineOptions",
+    "SpelledTokens",
     "StopHit",
     "UnknownParser",
     "choose_parsers",

@@ -23,7 +23,7 @@ from adapter.parsing.base import ReplyContext
 from adapter.parsing.beginning import Beginning
 from adapter.parsing.call_limit import CallLimit
 from adapter.parsing.choose import ParserChoice
-from adapter.parsing.detokenize import detokenizer
+from adapter.parsing.detokenize import SpelledTokens, detokenizer
 from adapter.parsing.markers import Markers
 from adapter.parsing.reasoning import require_reasoning_family
 from adapter.parsing.reply import ReplyText, merged
@@ -53,6 +53,8 @@ class PipelineOptions:
     """Those of the parsers in the tokenizer's vocabulary, if they are known already (``markers_of``)."""
     max_calls: int | None = None
     """Calls that the reply may hold: it ends behind the last of them. With 0, what spells a call is text."""
+    spelled: SpelledTokens | None = None
+    """What tokens of the vocabulary spell, as far as is known from other replies."""
 
     @classmethod
     def for_reply(
@@ -65,12 +67,14 @@ class PipelineOptions:
         stop: Sequence[str] = (),
         tools: Sequence[Tool] = (),
         max_calls: int | None = None,
+        spelled: SpelledTokens | None = None,
     ) -> PipelineOptions:
         """``prompt_tail``: the end of the rendered prompt, as ``marked_text`` gives it; it may have opened the reasoning."""
         opened = require_reasoning_family(parsers.reasoning_parser).opened_by(prompt_tail, markers)
         return cls(
-            parsers.tool_parser, parsers.reasoning_parser, opened, end_ids, stop, tools, prompt_tail, markers, max_calls
-        )
+            parsers.tool_parser, parsers.reasoning_parser, opened, end_ids, stop, tools, prompt_tail, markers, max_calls,
+            spelled,
+        )  # fmt: skip
 
 
 def markers_of(tokenizer: Tokenizer, parsers: ParserChoice) -> Markers:
@@ -115,7 +119,7 @@ class Pipeline:
         self._limit: CallLimit | None = None
         if options.max_calls:
             self._limit = CallLimit(options.max_calls, [markers.look(closer) for closer in family.closers])
-        self._detokenizer = detokenizer(tokenizer, markers.stand_ins)
+        self._detokenizer = detokenizer(tokenizer, markers.stand_ins, options.spelled)
         self._stops = StopStrings(options.stop, markers)
         context = ReplyContext(options.tools, markers, options.reasoning_opened, options.prompt_tail)
         self._new_reply = partial(ReplyText, family, reasoning, context, options.max_calls or None)
@@ -129,7 +133,7 @@ class Pipeline:
 
     def begin(self, ids: Ids) -> None:
         """What the reply goes on from: ids (int32 [n]) at the end of the prompt. They complete no events and no stop strings."""
-        text = "".join(map(self._detokenizer.feed, ids.tolist()))
+        text = self._detokenizer.feed_all(ids.tolist())
         self._reply.feed(text)
         alone = self._new_reply()
         alone.feed(text)
@@ -174,6 +178,9 @@ class Pipeline:
         return not self._shows_end_token or self._reply.ends_in_call
 
     def _read(self, tokens: Sequence[int]) -> list[ReplyEvent]:
+        if self._reply.settled and self._limit is None and self._stops.none:
+            self._tokens += len(tokens)
+            return self._reply.feed(self._detokenizer.feed_all(tokens))
         events: list[ReplyEvent] = []
         visible: list[str] = []
         for token in tokens:

@@ -152,9 +152,9 @@ class ReplyText:
 
     def _shown(self, event: ReplyEvent) -> ReplyEvent:
         match event:
-            case ReasoningDelta(text):
+            case ReasoningDelta(text) if not text.isascii():
                 return ReasoningDelta(self._spelled(text))
-            case TextDelta(text):
+            case TextDelta(text) if not text.isascii():
                 return TextDelta(self._spelled(text))
             case _:
                 return event

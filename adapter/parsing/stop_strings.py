@@ -29,6 +29,11 @@ class StopStrings:
         self._node = 0
         self._held = ""
 
+    @property
+    def none(self) -> bool:
+        """Whether there are no stop strings, so that text passes as it comes."""
+        return self._trie is None
+
     def feed(self, text: str) -> str:
         """The text that no stop string can reach any more; "" once ``hit`` is set."""
         if self._trie is None:

@@ -191,4 +191,6 @@ class TaggedCalls:
 
 def _pieces(text: str) -> list[str]:
     """``text`` in pieces, the last one first."""
+    if 0 < len(text) <= PIECE:
+        return [text]
     return [text[at : at + PIECE] for at in range(0, len(text), PIECE)][::-1]

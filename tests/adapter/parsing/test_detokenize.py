@@ -60,6 +60,18 @@ def test_any_text_cut_anywhere(tokenizer: Tokenizer, data: st.DataObject) -> Non
     assert "".join(pieces(tokenizer, ids)) == decoded(tokenizer, ids)
 
 
+@FIXTURES_ONCE
+@given(st.data())
+def test_tokens_of_a_message_at_once_are_tokens_one_by_one(tokenizer: Tokenizer, data: st.DataObject) -> None:
+    size = tokenizer.get_vocab_size()
+    ids = data.draw(st.lists(st.one_of(st.integers(0, 300), st.integers(0, size + 10)), max_size=40))
+    at = data.draw(st.integers(0, len(ids)))
+    stand_ins = dict.fromkeys(ids[at : at + 1], "\ud800")
+    alone, together = detokenizer(tokenizer, stand_ins), detokenizer(tokenizer, stand_ins)
+    assert together.feed_all(ids[:at]) + together.feed_all(ids[at:]) == "".join(map(alone.feed, ids))
+    assert together.finish() == alone.finish()
+
+
 def test_a_split_character_is_held_until_it_is_complete(qwen: Tokenizer) -> None:
     ids = qwen.encode("a😵‍💫b", add_special_tokens=False).ids
     given_out = pieces(qwen, ids)
