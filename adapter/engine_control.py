@@ -71,14 +71,21 @@ class EngineControl:
         """To the last update of each model."""
 
     async def join(self) -> None:
-        """Before this worker serves: the pause and the weights that the others have."""
-        for answer in await self._peers.tell("state", {}, PEER_MARGIN_S):
-            if answer.status != 200:
-                continue
-            for model, weights in answer.body["weights"].items():
-                await self._require(model, Weights(**weights))
-            if answer.body["epoch"] is not None and self._pause.epoch is None:
-                await self._pause.hold(Hold(answer.body["epoch"], 0.0, answer.body["lease_left_s"]))
+        """The pause and the weights that the others have. Before this worker serves, and again when it does: nobody could tell it
+        anything in between."""
+        before = self._pause.epoch
+        told = [each.body for each in await self._peers.tell("state", {}, PEER_MARGIN_S) if each.status == 200]
+        for model, weights in {(model, Weights(**each)) for body in told for model, each in body["weights"].items()}:
+            engine = self._engines.get(model)
+            if engine is not None and (engine.weights is None or engine.weights.version < weights.version):
+                await engine.adopt(weights)
+        holds = [Hold(body["epoch"], 0.0, body["lease_left_s"]) for body in told if body["epoch"] is not None]
+        if before != self._pause.epoch:
+            return
+        if holds:
+            await self._pause.hold(holds[0])
+        elif told:
+            self._pause.release(before)
 
     async def close(self) -> None:
         """Stop an update that runs."""
@@ -187,7 +194,7 @@ class EngineControl:
             report = await swap_weights(self._engines[update.model], update.weights)
             if not report.ok:
                 raise UpdateRefused(report)
-            await self._adopt(update.model, update.weights)
+            self._recorder.weights(update.model, update.weights.version, update.weights.path)
             await self._peers.tell("adopt", {"model": update.model, **asdict(update.weights)}, PEER_MARGIN_S)
         outcomes = [asdict(endpoint) for endpoint in report.endpoints]
         answer = _answer(update, outcomes, held_s, time.monotonic() - began)
@@ -196,15 +203,10 @@ class EngineControl:
         return answer
 
     async def _adopt(self, model: str, weights: Weights) -> None:
-        await self._require(model, weights)
         self._recorder.weights(model, weights.version, weights.path)
-
-    async def _require(self, model: str, weights: Weights) -> None:
-        """What this worker knows of its endpoints is older than the update."""
         engine = self._engines.get(model)
         if engine is not None:
-            await engine.refresh()
-            await engine.require(weights)
+            await engine.adopt(weights)
 
 
 def _answer(update: Update, endpoints: Sequence[Answer], held_s: float = 0.0, paused_s: float = 0.0) -> Answer:

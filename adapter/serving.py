@@ -184,6 +184,7 @@ async def models_server(
         await state.engine.join()
         async with listening(state, place.addresses, place.extend) as url:
             try:
+                await state.engine.join()
                 yield RunningServer(url, state)
             finally:
                 await state.engine.close()
@@ -199,7 +200,7 @@ def _state(
     sessions = Sessions(
         config,
         models.decode,
-        lambda: weight_version(models.default.engine),
+        lambda name: weight_version(models.sampled_by(name).engine),
         recorded.recorder,
         recorded.recovered,
         place.ownership,

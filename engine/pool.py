@@ -194,9 +194,9 @@ class Pool:
         """These weights are in force: an endpoint with older ones is not used before it was given them, which its trials do."""
         await self._replicas.require(weights)
 
-    async def refresh(self) -> None:
-        """Ask every endpoint for its weight version. One that does not answer keeps the one it is known by."""
-        await self.control("stats")
+    async def adopt(self, weights: Weights) -> None:
+        """The same of weights that another process has put there: what is known of the endpoints is older."""
+        await self._replicas.adopt(weights)
 
     async def _placed(self, live: LiveGeneration, trail: Trail) -> Endpoint:
         """An endpoint for the next segment, which counts the generation as its own from here on. Raises: EngineError."""

@@ -125,6 +125,12 @@ class Replicas:
         self.required = weights
         await asyncio.gather(*(endpoint.require_fit() for endpoint in self))
 
+    async def adopt(self, weights: Weights) -> None:
+        """The same of weights that another process put there: the endpoints are asked what they have. One that does not answer
+        holds up no other, and its trials give them to it."""
+        self.required = weights
+        await asyncio.gather(*(endpoint.check() for endpoint in self if endpoint.client is not None))
+
     async def close(self) -> None:
         for watcher in self._watchers.values():
             watcher.cancel()

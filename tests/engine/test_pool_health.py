@@ -8,6 +8,7 @@ import pytest
 
 from engine.breaker import BreakerState
 from engine.errors import EngineFailed, EngineTimeout, EngineUnavailable, ProbeFailed
+from engine.weights import Weights
 from tests.engine.fake_endpoints import Fleet, Plan, Reading, greedy, ids_of, request, settled
 
 WHOLE = greedy(request().prompt_ids, 10)
@@ -187,11 +188,25 @@ async def test_weight_versions_are_read_again() -> None:
     async with fleet.pool() as pool:
         for server in fleet.servers.values():
             server.info = replace(server.info, weight_version=7)
-        await pool.refresh()
+        await pool.check_ready()
         assert pool.info.weight_version == 7
         fleet[1].info = replace(fleet[1].info, weight_version=8)
-        await pool.refresh()
+        await pool.check_ready()
         assert (pool.info.weight_version, [state.weight_version for state in pool.endpoints()]) == (7, [7, 8])
+
+
+async def test_weights_that_another_process_put_there_are_asked_for() -> None:
+    """An endpoint that is down holds up nobody, and is given them when it is back with the old ones."""
+    fleet = Fleet(2)
+    async with fleet.pool() as pool:
+        fleet[0].kill()
+        fleet[1].info = replace(fleet[1].info, weight_version=2)
+        await pool.adopt(Weights(2, "/w/2"))
+        assert [(state.healthy, state.weight_version) for state in pool.endpoints()] == [(False, 1), (True, 2)]
+        fleet[0].revive()
+        await fleet.clock.advance(30)
+        assert [(state.healthy, state.weight_version) for state in pool.endpoints()] == [(True, 2), (True, 2)]
+        assert [each["path"] for each in fleet[0].controls if each["op"] == "update_weights"] == ["/w/2"]
 
 
 async def test_a_closed_pool_watches_nothing() -> None:

@@ -17,6 +17,7 @@ from adapter.serving import WorkerPlace
 from adapter.workers.forwarding import FORWARDED, Forwarding
 from adapter.workers.peers import OtherWorkers
 from engine.pool import Pool, PoolOptions
+from engine.weights import Weights
 from tests.adapter.http.conftest import encode, qwen
 from tests.engine.fake_endpoints import FakeEndpoint, Fleet, Plan
 from tests.support.ports import free_ports
@@ -136,6 +137,32 @@ async def test_the_others_go_on_when_the_coordinator_dies(workers: Workers) -> N
         await until(lambda: not engine.held)
         status, answer = await post(second, "/v1/engine/weights", **NEW)
         assert (status, answer["error"]["message"]) == (503, "worker 0 is being replaced")
+
+
+@pytest.mark.parametrize(("before", "meanwhile", "paused"), [("resume", "pause", 2), ("pause", "resume", 0)])
+async def test_what_nobody_could_tell_a_worker_before_it_listened_it_learns_then(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch, before: str, meanwhile: str, paused: int
+) -> None:
+    told: list[str] = []
+    async with workers.worker(0) as first:
+        tell = OtherWorkers.tell
+
+        async def slowly(peers: OtherWorkers, operation: str, body: Any, timeout_s: float) -> list[PeerAnswer]:
+            answers = await tell(peers, operation, body, timeout_s)
+            if peers.slot == 1 and not told:
+                told.append(operation)
+                assert (await post(first, f"/v1/engine/{meanwhile}"))[0] == 200
+                assert (await post(first, "/v1/engine/weights", **NEW))[0] == 200
+            return answers
+
+        assert (await post(first, f"/v1/engine/{before}"))[0] == 200
+        monkeypatch.setattr(OtherWorkers, "tell", slowly)
+        async with workers.worker(1) as second:
+            assert (await engine_of(second))["paused_workers"] == paused
+            engine = second.state.services.models.default.engine
+            assert isinstance(engine, Pool)
+            assert engine.weights == Weights(2, "/w/2")
+    assert told == ["state"]
 
 
 @pytest.mark.parametrize("joined", [True, False])
