@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from engine.channel import messages
 from engine.contract import INPUTS, OUTPUTS
+from engine.types import Dialect
 
 Script = Callable[[Any, Any], AsyncIterator[Any]]
 """(request message, call context) -> the responses of one call."""
@@ -84,18 +86,43 @@ def _tensors(dtypes: dict[str, str]) -> list[dict[str, Any]]:
 
 def answer(request: Any, ids: list[int], *, final: bool = False, log_prob: float = -0.5) -> Any:
     """A proper response with the ids, each with the same log prob."""
-    response = messages.ModelInferResponse(model_name=request.model_name, id=request.id)
-    response.parameters["triton_final_response"].bool_param = final
-    count = len(ids)
     reason = b"length"
-    tensors = [
-        ("output_ids", "INT32", (1, 1, count), np.array(ids, "<i4").tobytes()),
-        ("sequence_length", "INT32", (1, 1), np.array([count], "<i4").tobytes()),
-        ("output_log_probs", "FP32", (1, 1, count), np.full(count, log_prob, "<f4").tobytes()),
+    ours = [
         ("weight_version", "INT32", (1, 1), bytes(4)),
         ("cached_tokens", "INT32", (1, 1), bytes(4)),
         ("finish_reason", "BYTES", (1, 1), len(reason).to_bytes(4, "little") + reason),
     ]
+    return _response(request, [*_tokens(ids, [log_prob] * len(ids)), *ours], final)
+
+
+@dataclass
+class Speaker:
+    """``answer`` in either dialect: in that of TensorRT-LLM's C++ model a response has the log probs of those before it, too."""
+
+    dialect: Dialect
+    _said: Counter[str] = field(default_factory=Counter)
+    """Tokens, by request."""
+
+    def __call__(self, request: Any, ids: list[int], *, final: bool = False) -> Any:
+        if self.dialect is Dialect.DELTA:
+            return answer(request, ids, final=final)
+        self._said[request.id] += len(ids)
+        blocks = ("kv_cache_reused_blocks", "INT32", (1, 1), bytes(4))
+        return _response(request, [*_tokens(ids, [-0.5] * self._said[request.id]), blocks], final)
+
+
+def _tokens(ids: list[int], log_probs: list[float]) -> list[tuple[str, str, tuple[int, ...], bytes]]:
+    count = len(ids)
+    return [
+        ("output_ids", "INT32", (1, 1, count), np.array(ids, "<i4").tobytes()),
+        ("sequence_length", "INT32", (1, 1), np.array([count], "<i4").tobytes()),
+        ("output_log_probs", "FP32", (1, 1, len(log_probs)), np.array(log_probs, "<f4").tobytes()),
+    ]
+
+
+def _response(request: Any, tensors: list[tuple[str, str, tuple[int, ...], bytes]], final: bool) -> Any:
+    response = messages.ModelInferResponse(model_name=request.model_name, id=request.id)
+    response.parameters["triton_final_response"].bool_param = final
     for name, dtype, shape, data in tensors:
         response.outputs.add(name=name, datatype=dtype, shape=shape)
         response.raw_output_contents.append(data)
@@ -123,8 +150,14 @@ def control_answer(request: Any, document: dict[str, Any]) -> Any:
 
 def ids_asked(request: Any, name: str = "input_ids") -> list[int]:
     """An INT32 input of a request."""
+    return [int(value) for value in np.frombuffer(input_of(request, name), "<i4")]
+
+
+def input_of(request: Any, name: str) -> bytes:
+    """An input of a request, as it came."""
     names = [tensor.name for tensor in request.inputs]
-    return [int(value) for value in np.frombuffer(request.raw_input_contents[names.index(name)], "<i4")]
+    contents: bytes = request.raw_input_contents[names.index(name)]
+    return contents
 
 
 def serving_all(generate: Script | None = None) -> Script:

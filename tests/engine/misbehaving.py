@@ -11,11 +11,22 @@ from typing import Any
 import numpy as np
 
 from engine.client import TritonClient
-from engine.types import EngineInfo, GenerateRequest, LogProbMode, TokenChunk
+from engine.engine_config import EngineFacts
+from engine.types import Dialect, EngineInfo, GenerateRequest, LogProbMode, TokenChunk
 
 MODELS = Path(__file__).parent / "models"
 MISBEHAVING = "misbehaving"
 INFO = EngineInfo("tensorrt_llm", LogProbMode.RAW, max_seq_len=4096, vocab_size=1000, weight_version=0)
+FACTS = EngineFacts(max_seq_len=4096, vocab_size=1000, max_batch_size=8, tokens_per_block=4)
+CUMULATIVE_INFO = EngineInfo(
+    "tensorrt_llm",
+    LogProbMode.PROCESSED,
+    FACTS.max_seq_len,
+    FACTS.vocab_size,
+    weight_version=7,
+    dialect=Dialect.CUMULATIVE,
+    tokens_per_block=FACTS.tokens_per_block,
+)
 PROMPT_TOKENS = 8
 
 _numbers = itertools.count()

@@ -1,16 +1,12 @@
-"""The client: every way in which an engine can fail is the right error, and the next request is not touched by it."""
+"""The client, in both dialects: every way in which an engine can fail is the right error, and leaves the next request untouched."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
-import grpc
-import numpy as np
 import pytest
 
 from engine.client import ClientOptions, TritonClient
@@ -22,15 +18,27 @@ from engine.errors import (
     EngineTimeout,
     EngineUnavailable,
 )
-from engine.types import Finished, FinishReason, GenerateRequest, Guide, GuideKind
+from engine.types import Dialect, Finished, FinishReason
 from tests.engine.conftest import Server
-from tests.engine.fake_triton import answer, failure, fake_triton
 from tests.engine.misbehaving import INFO, collect, request, sampled_ids
 from tests.support.wait import until
 
 SHORT_CONNECT = ClientOptions(connect_timeout_s=0.2)
-MANY_TOKENS = 1_200_000
-"""4.8 MB, above gRPC's default limit for a message."""
+
+CANNOT_BE = {
+    (Dialect.CUMULATIVE, "unknown_reason"): "TensorRT-LLM's C++ model tells no finish reason",
+    (Dialect.CUMULATIVE, "no_weight_version"): "TensorRT-LLM's C++ model tells no weight version",
+    (Dialect.CUMULATIVE, "cached_too_many"): "blocks are an upper bound, so more of them than the prompt has is no lie",
+    (Dialect.DELTA, "negative_blocks"): "our models tell tokens, not blocks",
+}
+"""What one dialect has no words for."""
+
+
+@pytest.fixture(params=["delta_server", "cumulative_server"])
+def server(request: pytest.FixtureRequest) -> Server:
+    """Each test has the one, then the other."""
+    chosen: Server = request.getfixturevalue(request.param)
+    return chosen
 
 
 async def test_a_generation_comes_token_by_token(client: TritonClient) -> None:
@@ -49,7 +57,8 @@ async def test_the_last_chunk_may_be_empty(client: TritonClient) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "error", "words"),
     [
-        ("wrong_count", EngineProtocolError, "2 ids, 1 log probs"),
+        ("wrong_count", EngineProtocolError, r"2 (ids|new ids of 2), 1 log probs"),
+        ("lost_log_probs", EngineProtocolError, r"1 (ids|new ids of 3), [02] log probs"),
         ("wrong_length", EngineProtocolError, "sequence_length of 3"),
         ("nan", EngineProtocolError, "not finite"),
         ("infinite", EngineProtocolError, "not finite"),
@@ -59,6 +68,7 @@ async def test_the_last_chunk_may_be_empty(client: TritonClient) -> None:
         ("unknown_reason", EngineProtocolError, "bored"),
         ("cached_too_many", EngineProtocolError, "1000 cached tokens for a prompt of 8"),
         ("no_weight_version", EngineProtocolError, "lacks the output weight_version"),
+        ("negative_blocks", EngineProtocolError, "kv_cache_reused_blocks is negative"),
         ("invalid", EngineRejected, "^the prompt is too long$"),
         ("error_first", EngineFailed, "the model failed: out of memory"),
         ("error_later", EngineFailed, "broke off: out of memory"),
@@ -68,6 +78,9 @@ async def test_the_last_chunk_may_be_empty(client: TritonClient) -> None:
 async def test_a_failure_is_the_right_error_and_the_client_goes_on(
     behaviour: str, error: type[EngineError], words: str, client: TritonClient
 ) -> None:
+    reason = CANNOT_BE.get((client.info.dialect, behaviour))
+    if reason is not None:
+        pytest.skip(reason)
     with pytest.raises(error, match=words):
         await collect(client, request(behaviour))
     assert await sampled_ids(client) == [0, 1, 2, 3]
@@ -156,7 +169,8 @@ async def test_a_closed_client_is_unavailable(server: Server) -> None:
 
 async def test_a_ready_server_is_ready(client: TritonClient) -> None:
     await client.check_ready()
-    assert await client.control("stats") == {"op": "stats", "weight_version": 7}
+    told = await client.control("stats")
+    assert (told["op"], told["weight_version"]) == ("stats", 7)
 
 
 async def test_a_server_that_is_not_there_is_unavailable() -> None:
@@ -186,50 +200,6 @@ async def test_an_unknown_model_is_unavailable(server: Server) -> None:
             await collect(client, request())
 
 
-async def test_a_value_that_cannot_be_sent_is_refused_without_a_connection() -> None:
-    async with TritonClient("127.0.0.1:1", INFO) as client:
-        with pytest.raises(EngineRejected, match="request_output_len"):
-            await collect(client, request(max_tokens=2**31))
-
-
-async def test_a_guide_that_the_model_does_not_offer_is_refused_without_a_connection() -> None:
-    guided = replace(request(), guide=Guide(GuideKind.REGEX, "a+"))
-    async with TritonClient("127.0.0.1:1", replace(INFO, guides=frozenset({GuideKind.LARK}))) as client:
-        with pytest.raises(EngineRejected, match="has no guided decoding by regex"):
-            await collect(client, guided)
-
-
-async def test_an_adapter_that_the_model_does_not_have_is_refused_without_a_connection() -> None:
-    async with TritonClient("127.0.0.1:1", replace(INFO, loras=frozenset({"sql"}))) as client:
-        with pytest.raises(EngineRejected, match="has no LoRA adapter 'law'"):
-            await collect(client, replace(request(), lora="law"))
-
-
-async def test_messages_above_grpcs_default_size_arrive_whole() -> None:
-    prompt = np.arange(MANY_TOKENS, dtype=np.int32)
-    received: list[bytes] = []
-
-    async def script(message: Any, context: Any) -> AsyncIterator[Any]:
-        names = [tensor.name for tensor in message.inputs]
-        received.append(message.raw_input_contents[names.index("input_ids")])
-        yield answer(message, [7] * MANY_TOKENS, final=True)
-
-    async with fake_triton(script) as address, TritonClient(address, INFO) as client:
-        (chunk,) = await collect(client, GenerateRequest("r", prompt, MANY_TOKENS))
-    assert received == [prompt.tobytes()]
-    assert len(chunk.ids) == len(chunk.log_probs) == MANY_TOKENS
-
-
-async def test_session_and_turn_travel_as_request_parameters() -> None:
-    async def script(message: Any, context: Any) -> AsyncIterator[Any]:
-        sid, turn, continued = (message.parameters[name] for name in ("session", "turn", "continued"))
-        yield answer(message, [len(sid.string_param), turn.int64_param, continued.int64_param], final=True)
-
-    async with fake_triton(script) as address, TritonClient(address, INFO) as client:
-        (chunk,) = await collect(client, request("sid", turn=3, continued=2))
-    assert chunk.ids.tolist() == [3, 3, 2]
-
-
 async def test_an_aborted_generation_ends_at_once_and_its_slot_is_freed(client: TritonClient, server: Server) -> None:
     wanted = request("stall")
     async with aclosing(client.generate(wanted)) as chunks:
@@ -243,132 +213,24 @@ async def test_an_aborted_generation_ends_at_once_and_its_slot_is_freed(client: 
     client.abort(wanted.request_id)
 
 
-async def test_a_generation_that_is_aborted_before_it_was_sent_is_not_sent() -> None:
-    asked: list[str] = []
-
-    async def script(message: Any, context: Any) -> AsyncIterator[Any]:
-        asked.append(message.id)
-        yield answer(message, [1], final=True)
-
-    async with fake_triton(script) as address, TritonClient(address, INFO) as client:
-        wanted = request()
-        begun = asyncio.ensure_future(collect(client, wanted))
-        await asyncio.sleep(0)
-        client.abort(wanted.request_id)
-        with pytest.raises(EngineUnavailable, match="aborted before it was sent"):
-            await begun
-        await collect(client, other := request())
-    assert asked == [other.request_id]
-
-
-async def test_a_response_after_the_final_one_is_a_protocol_error() -> None:
-    async def script(message: Any, context: Any) -> AsyncIterator[Any]:
-        yield answer(message, [1], final=True)
-        yield answer(message, [2])
-
-    async with fake_triton(script) as address, TritonClient(address, INFO) as client:
-        with pytest.raises(EngineProtocolError, match="after the final"):
-            await collect(client, request())
-
-
-async def test_a_whole_reply_survives_a_connection_that_breaks_after_it() -> None:
-    async def script(message: Any, context: Any) -> AsyncIterator[Any]:
-        yield answer(message, [1], final=True)
-        await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
-
-    async with fake_triton(script) as address, TritonClient(address, INFO) as client:
-        (chunk,) = await collect(client, request())
-        assert chunk.ids.tolist() == [1] and chunk.finished is not None
-
-
-async def test_a_response_to_another_request_is_a_protocol_error() -> None:
-    async def script(message: Any, context: Any) -> AsyncIterator[Any]:
-        response = answer(message, [1], final=True)
-        response.infer_response.id = "somebody else's"
-        yield response
-
-    async with fake_triton(script) as address, TritonClient(address, INFO) as client:
-        with pytest.raises(EngineProtocolError, match="somebody else's"):
-            await collect(client, request())
-
-
-async def test_outputs_without_their_contents_are_a_protocol_error() -> None:
-    async def script(message: Any, context: Any) -> AsyncIterator[Any]:
-        response = answer(message, [1], final=True)
-        del response.infer_response.raw_output_contents[-1]
-        yield response
-
-    async with fake_triton(script) as address, TritonClient(address, INFO) as client:
-        with pytest.raises(EngineProtocolError, match="6 outputs and 5 raw contents"):
-            await collect(client, request())
-
-
-async def test_an_empty_chunk_in_the_middle_is_passed_over() -> None:
-    async def script(message: Any, context: Any) -> AsyncIterator[Any]:
-        yield answer(message, [])
-        yield answer(message, [1, 2])
-        yield answer(message, [], final=True)
-
-    async with fake_triton(script) as address, TritonClient(address, INFO) as client:
-        assert [chunk.ids.tolist() for chunk in await collect(client, request())] == [[1, 2], []]
-
-
-@pytest.mark.parametrize(
-    ("code", "before", "after"),
-    [
-        (grpc.StatusCode.UNAVAILABLE, EngineUnavailable, EngineFailed),
-        (grpc.StatusCode.CANCELLED, EngineUnavailable, EngineFailed),
-        (grpc.StatusCode.NOT_FOUND, EngineUnavailable, EngineFailed),
-        (grpc.StatusCode.INVALID_ARGUMENT, EngineRejected, EngineFailed),
-        (grpc.StatusCode.INTERNAL, EngineFailed, EngineFailed),
-    ],
-)
-async def test_a_grpc_status_means_another_thing_before_and_after_tokens(
-    code: grpc.StatusCode, before: type[EngineError], after: type[EngineError]
+async def test_a_stopped_generation_ends_in_good_order_with_all_that_was_sampled(
+    client: TritonClient, server: Server
 ) -> None:
-    async def script(message: Any, context: Any) -> AsyncIterator[Any]:
-        if message.parameters["session"].string_param == "after":
-            yield answer(message, [1])
-        await context.abort(code, "because")
+    wanted = request("stall", max_tokens=50)
+    chunks = []
+    async with aclosing(client.generate(wanted)) as stream:
+        async for chunk in stream:
+            chunks.append(chunk)
+            if len(chunks) == 2:
+                await client.stop(wanted.request_id)
+    assert (wanted.request_id, "stopped") in server.events
+    assert [chunk.ids.tolist() for chunk in chunks] == [[0], [1], []]
+    assert [chunk.log_probs.tolist() for chunk in chunks] == [[-0.5], [-0.5], []]
+    assert chunks[-1].finished == Finished(FinishReason.CANCELLED, cached_tokens=0)
 
-    async with fake_triton(script) as address, TritonClient(address, INFO) as client:
-        for behaviour, expected in (("before", before), ("after", after)):
-            with pytest.raises(EngineError, match=f"{code.name}: because") as failed:
-                await collect(client, request(behaviour))
-            assert type(failed.value) is expected
 
-
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("invalid request: no ids", EngineRejected),
-        ("Request for unknown model: 'tensorrt_llm' is not found", EngineUnavailable),
-        ("Stub process 'tensorrt_llm_0_0' is not healthy.", EngineUnavailable),
-        ("Exceeds maximum queue size", EngineUnavailable),
-        ("Maximum queue size of 8 has been reached, please try again later", EngineUnavailable),
-        (
-            "Executor failed process requestId 7 due to the following error: Encountered an error when fetching new "
-            "request: Prompt length (9) exceeds maximum input length (8).",
-            EngineRejected,
-        ),
-        (
-            "Executor failed process requestId 7 due to the following error: Encountered an error in forwardAsync "
-            "function: out of memory",
-            EngineFailed,
-        ),
-        ("an invalid request: not at the start", EngineFailed),
-    ],
-)
-async def test_a_message_in_the_stream_is_told_by_its_words(message: str, expected: type[EngineError]) -> None:
-    async def script(received: Any, context: Any) -> AsyncIterator[Any]:
-        if received.parameters["session"].string_param == "after":
-            yield answer(received, [1])
-        yield failure(message)
-
-    async with fake_triton(script) as address, TritonClient(address, INFO) as client:
-        with pytest.raises(EngineError) as failed:
-            await collect(client, request("before"))
-        assert type(failed.value) is expected
-        with pytest.raises(EngineError) as failed:
-            await collect(client, request("after"))
-        assert type(failed.value) is EngineFailed
+async def test_stopping_what_has_ended_does_nothing(client: TritonClient) -> None:
+    wanted = request()
+    await collect(client, wanted)
+    await client.stop(wanted.request_id)
+    assert await sampled_ids(client) == [0, 1, 2, 3]

@@ -1,13 +1,14 @@
 """A model that does what the request's ``session`` names: it answers properly, or breaks the contract in one way.
 
 Without a name it knows it behaves: ``request_output_len`` tokens, one per response, ids 0, 1, 2, ..., each with the log prob -0.5.
-With the parameter ``engine_log`` it appends one JSON line per event: ``{"id": request id, "event": "start" | "cancelled"}``.
+With the parameter ``engine_log`` it appends one JSON line per event: ``{"id": request id, "event": "start"}``, or ``cancelled``, or
+``stopped``.
+Where its ``log_probs_streaming`` is ``cumulative`` it speaks the dialect of TensorRT-LLM's C++ model, and misbehaves in it.
 """
 
 import json
 import os
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,9 @@ import triton_python_backend_utils as pb_utils
 
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 INVALID_REQUEST_PREFIX = "invalid request: "
+EXECUTOR_PREFIX = (
+    "Executor failed process requestId 1 due to the following error: Encountered an error when fetching new request: "
+)
 POLL_S = 0.002
 
 
@@ -23,19 +27,33 @@ class TritonPythonModel:
         parameters = json.loads(args["model_config"])["parameters"]
         log_path = parameters["engine_log"]["string_value"]
         self._log_path = Path(log_path) if log_path else None
+        self._cumulative = parameters["log_probs_streaming"]["string_value"] == "cumulative"
+        self._replies = {}
         if parameters["fail_to_load"]["string_value"]:
             raise ValueError(parameters["fail_to_load"]["string_value"])
 
     def execute(self, requests):
         for request in requests:
-            if pb_utils.get_input_tensor_by_name(request, "control") is None:
-                Reply(request, self._log_path).start()
-            else:
+            if not self._cumulative and pb_utils.get_input_tensor_by_name(request, "control") is not None:
                 request.get_response_sender().send(_control_response(), flags=FINAL)
+            elif pb_utils.get_input_tensor_by_name(request, "stop") is not None and _input(request, "stop")[0]:
+                self._stop(request)
+            else:
+                kind = CumulativeReply if self._cumulative else Reply
+                reply = self._replies[request.request_id()] = kind(request, self._log_path)
+                reply.start()
+
+    def _stop(self, request):
+        reply = self._replies.get(request.request_id())
+        if reply is not None:
+            reply.stopped.set()
+        request.get_response_sender().send(pb_utils.InferenceResponse([]), flags=FINAL)
 
 
 class Reply:
     """One request, answered on a thread of its own."""
+
+    refusal = INVALID_REQUEST_PREFIX
 
     def __init__(self, request, log_path):
         parameters = json.loads(request.parameters())
@@ -44,6 +62,7 @@ class Reply:
         self._log_path = log_path
         self._sender = request.get_response_sender()
         self._count = int(_input(request, "request_output_len")[0])
+        self.stopped = threading.Event()
 
     def start(self):
         self._log("start")
@@ -71,7 +90,10 @@ class Reply:
 
     def _wait_for_cancel(self):
         while not self._sender.is_cancelled():
-            time.sleep(POLL_S)
+            if self.stopped.wait(POLL_S):
+                self._log("stopped")
+                self._send([], [], final=True, finish_reason="cancelled")
+                return
         self._log("cancelled")
         self._sender.send(flags=FINAL)
 
@@ -116,8 +138,12 @@ class Reply:
     def _do_empty(self):
         self._send([], [], final=True)
 
+    def _do_lost_log_probs(self):
+        self._send_tokens(2)
+        self._send([2], [], final=True)
+
     def _do_invalid(self):
-        self._fail(INVALID_REQUEST_PREFIX + "the prompt is too long")
+        self._fail(self.refusal + "the prompt is too long")
 
     def _do_error_first(self):
         self._fail("out of memory")
@@ -145,20 +171,51 @@ class Reply:
         os._exit(1)
 
 
+class CumulativeReply(Reply):
+    """The same as TensorRT-LLM's C++ model would say it: all log probs so far, nothing that it has no output for."""
+
+    refusal = EXECUTOR_PREFIX
+
+    def __init__(self, request, log_path):
+        super().__init__(request, log_path)
+        self._all_log_probs = []
+
+    def _send(self, ids, log_probs, final=False, sequence_length=None, reused_blocks=0, finish_reason=None):
+        self._all_log_probs += log_probs
+        arrays = {
+            **_tokens(ids, self._all_log_probs, sequence_length),
+            "kv_cache_reused_blocks": np.array([[reused_blocks]], dtype=np.int32),
+        }
+        self._sender.send(_of(arrays), flags=FINAL if final else 0)
+
+    def _do_negative_blocks(self):
+        self._send([1], [-0.5], final=True, reused_blocks=-1)
+
+
 def _input(request, name):
     return pb_utils.get_input_tensor_by_name(request, name).as_numpy().reshape(-1)
 
 
-def _response(ids, log_probs, finish_reason="stop", sequence_length=None, cached_tokens=0, weight_version=7):
-    arrays = {
+def _tokens(ids, log_probs, sequence_length=None):
+    return {
         "output_ids": np.array([[ids]], dtype=np.int32),
         "sequence_length": np.array([[len(ids) if sequence_length is None else sequence_length]], dtype=np.int32),
         "output_log_probs": np.array([[log_probs]], dtype=np.float32),
+    }
+
+
+def _response(ids, log_probs, finish_reason="stop", sequence_length=None, cached_tokens=0, weight_version=7):
+    arrays = {
+        **_tokens(ids, log_probs, sequence_length),
         "finish_reason": np.array([[finish_reason.encode()]], dtype=np.object_),
         "cached_tokens": np.array([[cached_tokens]], dtype=np.int32),
     }
     if weight_version is not None:
         arrays["weight_version"] = np.array([[weight_version]], dtype=np.int32)
+    return _of(arrays)
+
+
+def _of(arrays):
     return pb_utils.InferenceResponse([pb_utils.Tensor(name, array) for name, array in arrays.items()])
 
 
