@@ -9,7 +9,7 @@ from typing import Any
 
 from adapter.session import Session
 from adapter.session_bodies import FinishRequest
-from adapter.trajectory import Export, ExportFilters, Ledger, Sample
+from adapter.trajectory import Export, ExportFilters, Ledger, Sample, VersionOf
 
 Render = Callable[[Session, Export], bytes]
 """The answer to ``finish``."""
@@ -17,11 +17,11 @@ Render = Callable[[Session, Export], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Exporting:
-    """``decode`` turns the ids of a sample's response into text, by the name of their model; ``weight_version`` gives the
-    engine's, to filter by staleness."""
+    """``decode`` turns the ids of a sample's response into text, by the name of their model; ``weight_version`` gives what that
+    model's engine has, to filter by staleness."""
 
     decode: Callable[[str, list[int]], str]
-    weight_version: Callable[[], int | None]
+    weight_version: VersionOf
     grace_s: float
 
     async def ended(self, session: Session, request: FinishRequest, render: Render) -> tuple[bytes, Ledger]:
@@ -51,7 +51,7 @@ class Exporting:
 
     def _filters(self, session: Session, request: FinishRequest) -> ExportFilters:
         """Those of the request; how old tokens may be is the session's own where it does not say."""
-        filters = request.filters.at(self.weight_version())
+        filters = request.filters.at(self.weight_version)
         return (
             filters
             if filters.max_staleness is not None

@@ -63,7 +63,7 @@ async def prepare_turn(
     """
     model = services.models.find(request.model)
     await _connect(model.engine)
-    session.check_weight_lag(model.engine.info.weight_version)
+    session.check_weight_lag(model.name, model.engine.info.weight_version)
     request = model.prompting.told(for_policy(session.trajectory.policy, request))
     sampling = effective_sampling(services.config, session.settings.sampling, request, secrets.randbits(63), choice)
     prompt = await model.prompting.prompt(session, request)

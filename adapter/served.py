@@ -68,7 +68,11 @@ class ServedModels:
 
     def decode(self, name: str, ids: list[int]) -> str:
         """The text of ids that the model of that name sampled; of the default one where it is not served any more."""
-        return (self._known(name) or self.default).renderer.decode(ids)
+        return self.sampled_by(name).renderer.decode(ids)
+
+    def sampled_by(self, name: str) -> ServedModel:
+        """The model of that name; the default one where it is not served any more."""
+        return self._known(name) or self.default
 
     def names(self) -> list[str]:
         """What clients can ask for."""

@@ -110,12 +110,12 @@ class Session:
             raise TooManyRequests(f"session {self.sid!r} has had its {limit} output tokens")
         return limit - self.trajectory.sampled_tokens
 
-    def check_weight_lag(self, version: int) -> None:
-        """``version`` is in force. Raises: Gone, if the session ends when its tokens are too old, and they are."""
+    def check_weight_lag(self, model: str, version: int) -> None:
+        """``model`` has ``version`` in force. Raises: Gone, if the session ends when its tokens are too old, and they are."""
         limit = self.settings.max_weight_lag
         if limit is None or self.settings.on_weight_lag is not OnWeightLag.END:
             return
-        oldest = self.trajectory.oldest_version()
+        oldest = self.trajectory.oldest_version(model)
         if oldest is not None and oldest < version - limit:
             raise Gone(
                 f"session {self.sid!r} has tokens of weight version {oldest}, {version - oldest} behind version {version} that is "

@@ -32,7 +32,7 @@ from adapter.session_bodies import FinishRequest, SessionSettings
 from adapter.storage.errors import StorageError
 from adapter.storage.recovery import Recovered
 from adapter.tally import SessionEvent, SessionTally
-from adapter.trajectory import Trajectory
+from adapter.trajectory import Trajectory, VersionOf
 
 __all__ = ["Session", "SessionState", "Sessions"]
 
@@ -43,8 +43,8 @@ ROOM_RETRY_S = 5.0
 class Sessions:
     """All sessions that this process owns.
 
-    ``decode`` turns the ids of a sample's response into text, by the name of their model; ``weight_version`` gives the engine's,
-    for filters by staleness.
+    ``decode`` turns the ids of a sample's response into text, by the name of their model; ``weight_version`` gives what that
+    model's engine has, for filters by staleness.
     ``recovered`` is what the journal behind ``recorder`` held: its sessions come into memory when they are first asked for.
     Whatever is asked about a session of another worker (``ownership``) raises OwnedElsewhere.
     """
@@ -53,7 +53,7 @@ class Sessions:
         self,
         config: Config,
         decode: Callable[[str, list[int]], str],
-        weight_version: Callable[[], int | None],
+        weight_version: VersionOf,
         recorder: Recorder | None = None,
         recovered: Recovered | None = None,
         ownership: Ownership | None = None,

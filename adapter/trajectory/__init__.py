@@ -33,7 +33,7 @@ manager     many sessions by id
 from adapter.trajectory.errors import LedgerMismatch, PromptMismatch, TrajectoryDamaged, TurnRejected
 from adapter.trajectory.explain import Divergence, TurnExplanation
 from adapter.trajectory.export import Export, ExportOptions
-from adapter.trajectory.filters import AUXILIARY_LABELS, ExportFilters, StaleScope
+from adapter.trajectory.filters import AUXILIARY_LABELS, ExportFilters, StaleScope, VersionOf
 from adapter.trajectory.generation import Generation
 from adapter.trajectory.heads import Head
 from adapter.trajectory.ledger import DropReason, Ledger
@@ -80,5 +80,6 @@ __all__ = [
     "TurnExplanation",
     "TurnRecord",
     "TurnRejected",
+    "VersionOf",
     "reason_of",
 ]

@@ -6,7 +6,7 @@ ledger says so. A turn that is left out together with one leaf's sample trains i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -29,6 +29,12 @@ AUXILIARY_LABELS = (
 """Labels of the calls that agent CLIs make beside their work."""
 
 
+FIELDS = ("drop_labels", "max_staleness", "current_version", "stale", "drop_truncated")
+"""Of a request's object."""
+VersionOf = Callable[[str], int | None]
+"""The weight version in force of a served model, by its name; None if it is not known."""
+
+
 class StaleScope(StrEnum):
     """What is left out where tokens are stale."""
 
@@ -45,13 +51,15 @@ class ExportFilters:
     drop_labels: frozenset[LabelKind] = frozenset()
     """Turns with one of these labels do not train; branches that end in them are not exported for their sake."""
     max_staleness: int | None = None
-    """A token is stale if its weight version is older than ``current_version`` by more than this; None is no limit.
+    """A token is stale if its weight version is older than the current one by more than this; None is no limit.
     A token whose version was not recorded is stale under any limit."""
     current_version: int | None = None
-    """The weight version that the trainer holds. A limit needs it; ``at`` fills it in."""
+    """The weight version that the trainer holds, whichever model sampled; None: the one in force, by ``version_of``."""
     stale: StaleScope = StaleScope.TOKENS
     drop_truncated: bool = False
     """Leave out samples with the flag ``truncated``: the last turn of their leaf ended at the token limit."""
+    version_of: VersionOf | None = None
+    """No field of a request: ``at`` fills it in."""
 
     @classmethod
     def parse(cls, document: Any) -> ExportFilters:
@@ -61,8 +69,8 @@ class ExportFilters:
         if not isinstance(document, Mapping):
             raise BadRequest("filters must be an object", field="filters")
         for name in document:
-            if name not in cls.__dataclass_fields__:
-                known = ", ".join(cls.__dataclass_fields__)
+            if name not in FIELDS:
+                known = ", ".join(FIELDS)
                 raise BadRequest(f"unknown field filters.{name}; known are {known}", field=f"filters.{name}")
         return cls(
             drop_labels=_labels(document.get("drop_labels", ())),
@@ -72,16 +80,14 @@ class ExportFilters:
             drop_truncated=_flag(document, "drop_truncated"),
         )
 
-    def at(self, version: int | None) -> ExportFilters:
-        """The same filters, ``version`` being the current one if they name none; None if that is not known."""
-        return self if self.current_version is not None else replace(self, current_version=version)
+    def at(self, version_of: VersionOf) -> ExportFilters:
+        """The same filters, which count from what each model has in force where they name no version."""
+        return replace(self, version_of=version_of)
 
     def check(self) -> None:
-        """Raises: BadRequest, if the filters cannot be applied."""
-        if self.max_staleness is not None and self.current_version is None:
-            raise BadRequest(
-                "filters.max_staleness needs filters.current_version to count from", field="filters.current_version"
-            )
+        """Raises: BadRequest, if the filters cannot be applied, whatever was sampled."""
+        if self.max_staleness is not None and self.current_version is None and self.version_of is None:
+            raise _nothing_to_count_from("")
 
     def drops_label_of(self, turn: Generation) -> bool:
         """Whether the turn's label keeps it from training."""
@@ -103,14 +109,28 @@ class ExportFilters:
         return self.stale is StaleScope.SAMPLES and any(self.stale_tokens(turn).any() for turn in turns)
 
     def stale_tokens(self, turn: Generation) -> NDArray[np.bool_]:
-        """Which output tokens are stale: bool [N]."""
+        """Which output tokens are stale: bool [N]. Raises: BadRequest, if nobody knows the version to count from."""
         if self.max_staleness is None:
             return np.zeros(turn.output.size, np.bool_)
-        assert self.current_version is not None
+        oldest = self._current(turn) - self.max_staleness
         stale = np.ones(turn.output.size, np.bool_)
         for span in turn.versions:
-            stale[span.start : span.end] = span.version < self.current_version - self.max_staleness
+            stale[span.start : span.end] = span.version < oldest
         return stale
+
+    def _current(self, turn: Generation) -> int:
+        if self.current_version is not None:
+            return self.current_version
+        version = None if self.version_of is None else self.version_of(turn.model)
+        if version is None:
+            raise _nothing_to_count_from(turn.model)
+        return version
+
+
+def _nothing_to_count_from(model: str) -> BadRequest:
+    unknown = f"; the weight version of {model!r} is not known" if model else ""
+    message = f"filters.max_staleness needs filters.current_version to count from{unknown}"
+    return BadRequest(message, field="filters.current_version")
 
 
 def label_of(turn: Generation) -> LabelKind | None:

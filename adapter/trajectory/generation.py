@@ -88,6 +88,11 @@ class Generation:
     origin: Generation | None = field(default=None, repr=False)
     """The turn that this is a copy of."""
 
+    @property
+    def model(self) -> str:
+        """The served name of the weights that sampled it; empty where that was not recorded."""
+        return "" if self.sampling is None else self.sampling.model
+
     @classmethod
     def record(
         cls,

@@ -54,7 +54,7 @@ class Row:
     def model(self) -> str:
         """The served name of the weights that sampled the end of the row; empty where that was not recorded."""
         last = self.segments[-1].turn
-        return "" if last is None or last.sampling is None else last.sampling.model
+        return "" if last is None else last.model
 
     def trained_turns(self) -> list[Generation]:
         """The turns that train here."""

@@ -213,10 +213,12 @@ class Trajectory:
         nodes = (node for chain in self.chains() for node in chain[:-1])
         return {node.generation.number for node in nodes if node.generation is not None and node.generation.number}
 
-    def oldest_version(self) -> int | None:
-        """The oldest weight version among the tokens of all turns in the tree; None if none was recorded."""
+    def oldest_version(self, model: str) -> int | None:
+        """The oldest weight version among the tokens in the tree that ``model`` sampled, or nobody knows which; None if none was
+        recorded."""
         turns = (node.generation for chain in self.chains() for node in chain if node.generation is not None)
-        return min((span.version for turn in turns for span in turn.versions), default=None)
+        own = (turn for turn in turns if turn.model in (model, ""))
+        return min((span.version for turn in own for span in turn.versions), default=None)
 
     def export(self, *, base_sample: Sample, **options: Unpack[ExportOptions]) -> Export:
         """Training samples and their ledger. Changes nothing. Raises: LedgerMismatch."""

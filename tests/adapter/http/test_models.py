@@ -86,6 +86,33 @@ async def test_a_request_goes_to_the_model_that_it_names(qwen, encode) -> None:
     assert sorted(trained_by) == ["large", "large", "small", "small", "sql"]
 
 
+@pytest.mark.parametrize(("later", "trained"), [(1, ["large", "small"]), (2, ["large"])])
+async def test_how_old_tokens_are_is_told_by_the_model_that_sampled_them(qwen, encode, later, trained) -> None:
+    """The default model is six versions ahead of the other, which is no reason to drop what the other sampled."""
+    engines = answering(encode, "a"), answering(encode, "b")
+    engines[0].info, engines[1].info = replace(INFO, weight_version=8), replace(INFO, weight_version=1)
+    async with two_models(engines, (qwen, qwen)) as server:
+        await opened(server, max_weight_lag=0)
+        await ask(server, "large", HELLO)
+        await ask(server, "small", HELLO)
+        engines[1].info = replace(INFO, weight_version=later)
+        samples = await exported(server)
+    trained_by = [turn["model"] for sample in samples for turn in sample["metadata"]["turns"] if turn["trained"]]
+    assert sorted(trained_by) == trained
+
+
+async def test_a_session_is_ended_by_the_weights_of_the_model_that_is_asked(qwen, encode) -> None:
+    engines = answering(encode, "a", "c"), answering(encode, "b")
+    engines[0].info, engines[1].info = replace(INFO, weight_version=1), replace(INFO, weight_version=8)
+    async with two_models(engines, (qwen, qwen)) as server:
+        await opened(server, max_weight_lag=0, on_weight_lag="end")
+        await ask(server, "large", HELLO)
+        await ask(server, "small", HELLO)
+        engines[0].info = replace(INFO, weight_version=2)
+        refused = await ask(server, "large", HELLO, status=410)
+    assert "tokens of weight version 1, 1 behind version 2" in refused["error"]["message"]
+
+
 async def test_an_adapter_goes_on_from_the_ids_of_its_model(qwen, encode) -> None:
     """In a row of its own: other weights sampled it."""
     engine = answering(encode, "one", "two")

@@ -246,5 +246,7 @@ def test_a_limit_counts_from_a_version() -> None:
     with pytest.raises(BadRequest) as caught:
         export(FORKED, filters=limit)
     assert caught.value.field == "filters.current_version"
-    assert export(FORKED, filters=limit.at(7)).ledger.dropped == {"stale": 2}
-    assert limit.at(7).at(8).current_version == 7
+    assert export(FORKED, filters=limit.at(lambda model: 7)).ledger.dropped == {"stale": 2}
+    with pytest.raises(BadRequest, match=r"needs filters\.current_version to count from"):
+        export(FORKED, filters=limit.at(lambda model: None))
+    assert export(FORKED, filters=replace(limit, current_version=7).at(lambda model: 99)).ledger.dropped == {"stale": 2}
