@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from engine.breaker import BreakerState
-from engine.errors import EngineUnavailable
+from engine.errors import EngineError, EngineFailed, EngineTimeout, EngineUnavailable
 from tests.engine.fake_endpoints import Fleet, Plan, Reading, greedy, ids_of, request, settled
 
 WHOLE = greedy(request().prompt_ids, 10)
@@ -136,6 +136,28 @@ async def test_another_endpoint_is_used_meanwhile() -> None:
         assert (fleet.home().requests, len(fleet.others()[0].requests)) == ([], 1)
 
 
+async def test_to_be_ready_takes_one_endpoint_that_is_known() -> None:
+    fleet = Fleet(2)
+    async with fleet.pool() as pool:
+        fleet[0].stats_gate = asyncio.Event()
+        fleet[0].lose()
+        await asyncio.wait_for(pool.connect(), 5)
+
+
+async def test_one_that_failed_is_no_last_resort_once_its_connection_was_lost() -> None:
+    fleet = Fleet(1)
+    fleet[0].plans = [Plan(0, EngineFailed("the model failed: out of memory")) for _ in range(3)]
+    async with fleet.pool() as pool:
+        for number in range(3):
+            with pytest.raises(EngineFailed):
+                await Reading(pool, request(f"bad-{number}")).task
+        fleet[0].lose()
+        with pytest.raises(EngineUnavailable, match="no engine can be used"):
+            await Reading(pool, request()).task
+        await fleet.clock.advance(10)
+        assert ids_of(await Reading(pool, request()).task) == WHOLE
+
+
 async def test_a_connection_that_is_lost_during_its_check_is_checked_again() -> None:
     fleet = Fleet(1)
     fleet[0].stats_gate = gate = asyncio.Event()
@@ -180,12 +202,13 @@ async def test_a_reply_whose_tokens_come_is_not_cut_by_a_new_connection() -> Non
         assert (ids_of(chunks), chunks[-1].segment) == (WHOLE, 0)
 
 
-async def test_a_server_that_is_there_again_but_does_not_answer_is_not_used() -> None:
+@pytest.mark.parametrize("error", [EngineUnavailable, EngineTimeout, EngineFailed])
+async def test_a_server_that_is_there_again_but_does_not_answer_is_not_used(error: type[EngineError]) -> None:
     fleet = Fleet(1)
     async with fleet.pool() as pool:
-        fleet[0].mute = EngineUnavailable("the model is not ready")
+        fleet[0].mute = error("not yet")
         fleet[0].restart()
-        with pytest.raises(EngineUnavailable, match="the model is not ready"):
+        with pytest.raises(EngineUnavailable, match="not yet"):
             await Reading(pool, request()).task
         assert pool.endpoints()[0].breaker is BreakerState.OPEN
         fleet[0].mute = None
