@@ -10,10 +10,27 @@ from typing import Any
 import pytest
 
 from engine.assets import demo_model_dir
-from loadtest import agent, bench_disconnect, bench_journal, bench_slow_readers, bench_tokens, bench_turn
+from loadtest import (
+    agent,
+    bench_disconnect,
+    bench_journal,
+    bench_slow_readers,
+    bench_stalls,
+    bench_tokens,
+    bench_turn,
+    bench_workers,
+)
 from loadtest.system import System, scripted_system
 
-BENCHMARKS = (bench_disconnect, bench_slow_readers, bench_tokens, bench_turn, bench_journal)
+BENCHMARKS = (
+    bench_disconnect,
+    bench_slow_readers,
+    bench_tokens,
+    bench_turn,
+    bench_journal,
+    bench_stalls,
+    bench_workers,
+)
 
 
 def reply(script: dict[str, Any]) -> dict[str, Any]:

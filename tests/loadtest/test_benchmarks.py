@@ -21,6 +21,7 @@ from loadtest import (
     bench_stalls,
     bench_tokens,
     bench_turn,
+    bench_workers,
 )
 from loadtest.system import System
 from loadtest.wire import PROTOCOLS
@@ -50,6 +51,11 @@ FIGURES: dict[ModuleType, list[tuple[str, str, bool]]] = {
         ("added latency p99", "ms", True),
         ("loop lag p99", "ms", True),
         ("loop lag, longest, 1 cold sessions", "ms", True),
+    ],
+    bench_workers: [
+        ("two workers / one", "x", True),
+        ("passed on, at the session's URL", "requests", True),
+        ("passed on, any address", "requests", False),
     ],
     bench_growth: [
         ("over: blocks", "a turn", True),
