@@ -8,10 +8,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -43,13 +44,18 @@ class Server:
         return {line["slot"]: line["pid"] for line in self.log if line["event"] == "worker_ready"}  # type: ignore[misc]
 
     async def ask(self, sid: str, messages: list[dict[str, str]]) -> dict[str, object]:
-        """A turn; tried again as agents do while a worker is being replaced."""
+        """A turn."""
+        body = {"messages": messages, "max_tokens": 16}
+        answer, headers = await self.tried("POST", f"/s/{sid}/v1/messages", body)
+        return {**answer, "match": headers["x-rollserve-match"]}
+
+    async def tried(self, method: str, path: str, body: object = None) -> tuple[dict[str, Any], Mapping[str, str]]:
+        """Answer and headers; tried again as agents do while a worker is being replaced."""
         for _ in range(RETRIES):
             with contextlib.suppress(aiohttp.ClientError):
-                body = {"messages": messages, "max_tokens": 16}
-                async with self.http.post(f"/s/{sid}/v1/messages", json=body) as response:
+                async with self.http.request(method, path, json=body) as response:
                     if response.status == 200:
-                        return {**await response.json(), "match": response.headers["x-rollserve-match"]}
+                        return await response.json(), response.headers
                     assert response.status == 503, await response.text()
             await asyncio.sleep(0.1)
         raise AssertionError("no worker came back")
@@ -129,6 +135,26 @@ async def test_a_worker_that_is_killed_is_replaced_and_goes_on(triton: str, tmp_
         for sid in SIDS:
             async with server.http.post(f"/v1/sessions/{sid}/finish", json={}) as response:
                 answer = await response.json()
+            assert (answer["turn_count"], len(answer["samples"])) == (2, 1)
+
+
+async def test_a_client_goes_on_from_a_response_of_a_worker_that_was_killed(triton: str, tmp_path: Path) -> None:
+    """It names no session: the response's id does."""
+    async with running(triton, tmp_path) as server:
+        stored = {}
+        for sid in SIDS:
+            body = {"input": "a", "max_output_tokens": 16, "metadata": {"session_id": sid}}
+            stored[sid], _ = await server.tried("POST", "/v1/responses", body)
+        for pid in server.workers().values():
+            os.kill(pid, signal.SIGKILL)
+        for sid, first in stored.items():
+            again, _ = await server.tried("GET", f"/v1/responses/{first['id']}")
+            assert again == first
+            body = {"input": "b", "max_output_tokens": 16, "previous_response_id": first["id"]}
+            _, headers = await server.tried("POST", "/v1/responses", body)
+            assert (headers["x-rollserve-session"], headers["x-rollserve-match"]) == (sid, "exact")
+            assert headers["x-rollserve-turn"] == "2"
+            answer, _ = await server.tried("POST", f"/v1/sessions/{sid}/finish", {})
             assert (answer["turn_count"], len(answer["samples"])) == (2, 1)
 
 
