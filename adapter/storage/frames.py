@@ -7,6 +7,9 @@
 its seed) is of the bytes behind it. The header's member ``arrays`` lists ``[name, dtype, items]`` for each array in order; their
 bytes follow raw: ``i4`` int32, ``f4`` float32, ``u1`` bytes. The member ``sid`` is the session that a frame belongs to.
 
+A version may gain kinds, and members and arrays of a frame, that readers of the same version without them pass over, and whose
+lack means that there was nothing of the sort; anything else is another version.
+
 ``epoch`` counts the starts of the slot's process. A file that breaks off inside its last frame was torn by a crash: that frame was
 never acknowledged, and it is cut. A frame whose checksum is wrong is an error.
 """

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from adapter import responses as stored
+from adapter.cli import cli
 from adapter.expiry import Expiry
 from adapter.recorder import JournalRecorder
 from adapter.storage import journal as journal_module
@@ -271,6 +273,53 @@ async def test_what_a_turn_adds_to_the_journal_does_not_grow_with_the_history(re
     # The first turn has the head; from then on only numbers get longer.
     assert max(written[2:]) - min(written[2:]) < 64, written
     assert sum(written[2:12]) * 1.02 > sum(written[-10:])
+
+
+async def test_a_compaction_takes_the_wire_of_what_was_delivered_and_leaves_the_response(restart, says) -> None:
+    async with restart(says("one", "two", "three"), journal_segment_bytes=4096) as server:
+        first, _ = await create(server, "hi " * 1500, stream=True)
+        second, _ = await create(server, "on " * 1500, previous_response_id=first["id"])
+        await create(server, "and", store=False)
+        recorder = server.state.sessions.recorder
+        assert isinstance(recorder, JournalRecorder) and recorder.compactor is not None
+        await recorder.compactor.run()
+        arrays = [set(frame.arrays) for frame in recorder.frames("sid") if frame.kind == FrameKind.TURN]
+        assert ["response_body" in names for names in arrays] == [True, True, False]
+        assert "wire" not in arrays[0]
+    async with restart(says("four")) as server:
+        assert [await get(server, each["id"]) for each in (first, second)] == [(200, first), (200, second)]
+        assert (await create(server, "x", previous_response_id=second["id"]))[1] == "exact"
+
+
+async def test_a_journal_that_holds_no_responses_is_read(restart, says, monkeypatch) -> None:
+    """As it was written before they were recorded."""
+    turn = JournalRecorder.turn
+    with monkeypatch.context() as before:
+        before.setattr(JournalRecorder, "turn", lambda self, sid, saved, reply, response: turn(self, sid, saved, reply))
+        async with restart(says("one")) as server:
+            first, _ = await create(server, "hi")
+    async with restart(says("two")) as server:
+        assert (await get(server, first["id"]))[0] == 404
+        again = [{"role": "user", "content": "hi"}, *first["output"], {"role": "user", "content": "on"}]
+        assert (await create(server, again))[1] == "exact"
+
+
+async def test_cat_shows_what_is_stored(restart, says, tmp_path: Path) -> None:
+    async with restart(says("one", "two")) as server:
+        first, _ = await create(server, "hi")
+        second, _ = await create(server, "on", previous_response_id=first["id"])
+        await delete(server, first["id"])
+    result = CliRunner().invoke(cli, ["journal", "cat", str(tmp_path), "--kind", "turn", "--kind", "response_deleted"])
+    assert result.exit_code == 0, result.output
+    *turns, deleted = [json.loads(line) for line in result.stdout.splitlines()]
+    made = {"streamed": False, "background": False, "complete": True}
+    assert [turn["response"] for turn in turns] == [
+        {"id": first["id"], "after": None, **made},
+        {"id": second["id"], "after": {"id": first["id"], "output": True}, **made},
+    ]
+    assert turns[1]["arrays"]["response_input"] == len('[{"type":"message","role":"user","content":"on"}]')
+    assert (deleted["kind"], deleted["response_id"]) == ("response_deleted", first["id"])
+    assert CliRunner().invoke(cli, ["journal", "check", str(tmp_path)]).exit_code == 0
 
 
 async def test_responses_end_with_their_session(restart, says) -> None:
