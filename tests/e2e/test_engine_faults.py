@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ import pytest_asyncio
 from adapter.config import Config
 from adapter.journaling import prepared
 from adapter.serving import adapter_server, load_models
-from engine.launch import EmbeddedTriton
+from tests.engine.fake_triton import answer as triton_answer
+from tests.engine.fake_triton import fake_triton, serving_all
 from tests.engine.misbehaving import MISBEHAVING, MODELS
 from tests.support.assets import tokenizer_dir
 from tests.support.ports import free_ports
@@ -36,10 +37,14 @@ LYING = (
     "nan",
     "infinite",
     "positive",
+    "no_log_probs",
+    "lost_log_probs",
+    "negative",
     "outside_vocabulary",
     "too_many",
     "unknown_reason",
     "cached_too_many",
+    "no_weight_version",
 )
 SILENT = ("silent", "stall")
 
@@ -47,7 +52,6 @@ SILENT = ("silent", "stall")
 @dataclass(frozen=True)
 class Served:
     http: aiohttp.ClientSession
-    triton: EmbeddedTriton
 
     async def ask(self, sid: str, *, stream: bool) -> tuple[int, Any]:
         body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, "stream": stream}
@@ -83,17 +87,23 @@ def configured(folder: Path, **settings: Any) -> Config:
     )
 
 
+@asynccontextmanager
+async def serving_from(config: Config, address: str) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of an adapter in front of the engine at ``address``."""
+    with prepared(config):
+        async with (
+            adapter_server(load_models(config, print), address) as server,
+            aiohttp.ClientSession(server.url) as http,
+        ):
+            yield http
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     folder = tmp_path_factory.mktemp("faults")
-    config = configured(folder)
-    with prepared(config):
-        async with (
-            running_triton(MISBEHAVING, folder, PARAMETERS, models=MODELS) as triton,
-            adapter_server(load_models(config, print), triton.grpc_address) as server,
-            aiohttp.ClientSession(server.url) as http,
-        ):
-            yield Served(http, triton)
+    async with running_triton(MISBEHAVING, folder, PARAMETERS, models=MODELS) as triton:
+        async with serving_from(configured(folder), triton.grpc_address) as http:
+            yield Served(http)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -111,6 +121,17 @@ async def test_what_cannot_be_is_an_error_and_leaves_no_turn(served: Served, beh
         assert answer["error"]["message"]
     assert await served.turns(behaviour) == 0
     assert (await served.ask("good", stream=stream))[0] == 200
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_slow_engine_is_waited_for(served: Served, stream: bool) -> None:
+    """Each token comes in time, all of them take longer than any deadline."""
+    status, answer = await served.ask("slow", stream=stream)
+    assert status == 200
+    assert not stream or [name for name, _ in answer][-1] == "message_stop"
+    async with served.http.get("/v1/sessions/slow/explain") as response:
+        turn = (await response.json())["turns"][-1]
+    assert len(turn["segments"]) == 1
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -138,26 +159,38 @@ async def test_log_probs_that_are_none_are_not_trained(served: Served) -> None:
     assert ledger["dropped"] == {"suspect_logprobs": 20}
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_an_answer_to_another_request_is_no_answer(tmp_path: Path, stream: bool) -> None:
+    """A real Triton cannot be made to send it."""
+
+    async def astray(message: Any, context: Any) -> AsyncIterator[Any]:
+        message.id = "another"
+        yield triton_answer(message, [0], final=True)
+
+    async with fake_triton(serving_all(astray)) as address, serving_from(configured(tmp_path), address) as http:
+        served = Served(http)
+        status, answer = await served.ask("astray", stream=stream)
+        assert (status, answer["type"]) == (502, "error")
+        assert "names the request 'another'" in answer["error"]["message"]
+        assert await served.turns("astray") == 0
+
+
 async def test_an_engine_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
     """The server starts, says why it is not ready, refuses turns with a time to come back, and serves once the engine is there."""
     (port,) = free_ports(1)
     config = configured(tmp_path, connect_timeout_s=0.5)
-    with prepared(config):
-        async with (
-            adapter_server(load_models(config, print), f"127.0.0.1:{port}") as server,
-            aiohttp.ClientSession(server.url) as http,
-        ):
-            async with http.get("/readyz") as response:
-                assert response.status == 503
-                assert f"127.0.0.1:{port}" in (await response.json())["reason"]
-            async with http.post("/v1/messages", json={"messages": [{"role": "user", "content": "hi"}]}) as response:
-                assert response.status == 503
-                assert float(response.headers["Retry-After"]) >= 1
-            async with running_triton(MISBEHAVING, tmp_path, PARAMETERS, models=MODELS, grpc_port=port) as triton:
-                async with asyncio.timeout(LIMIT_S):
-                    while not await is_ready(http):  # noqa: ASYNC110 (the state of a server)
-                        await asyncio.sleep(0.01)
-                assert (await Served(http, triton).ask("late", stream=True))[0] == 200
+    async with serving_from(config, f"127.0.0.1:{port}") as http:
+        async with http.get("/readyz") as response:
+            assert response.status == 503
+            assert f"127.0.0.1:{port}" in (await response.json())["reason"]
+        async with http.post("/v1/messages", json={"messages": [{"role": "user", "content": "hi"}]}) as response:
+            assert response.status == 503
+            assert float(response.headers["Retry-After"]) >= 1
+        async with running_triton(MISBEHAVING, tmp_path, PARAMETERS, models=MODELS, grpc_port=port):
+            async with asyncio.timeout(LIMIT_S):
+                while not await is_ready(http):  # noqa: ASYNC110 (the state of a server)
+                    await asyncio.sleep(0.01)
+            assert (await Served(http).ask("late", stream=True))[0] == 200
 
 
 async def is_ready(http: aiohttp.ClientSession) -> bool:

@@ -63,6 +63,8 @@ async def test_the_last_chunk_may_be_empty(client: TritonClient) -> None:
         ("nan", EngineProtocolError, "not finite"),
         ("infinite", EngineProtocolError, "not finite"),
         ("positive", EngineProtocolError, "above 0"),
+        ("no_log_probs", EngineProtocolError, "lacks the output output_log_probs"),
+        ("negative", EngineProtocolError, "vocabulary of 1000"),
         ("outside_vocabulary", EngineProtocolError, "vocabulary of 1000"),
         ("too_many", EngineProtocolError, "5 tokens came, 4 were asked for"),
         ("unknown_reason", EngineProtocolError, "bored"),

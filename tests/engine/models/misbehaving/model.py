@@ -9,6 +9,7 @@ Where its ``log_probs_streaming`` is ``cumulative`` it speaks the dialect of Ten
 import json
 import os
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ EXECUTOR_PREFIX = (
     "Executor failed process requestId 1 due to the following error: Encountered an error when fetching new request: "
 )
 POLL_S = 0.002
+SLOW_S = 0.3
+"""Before each token of a slow reply."""
 
 
 class TritonPythonModel:
@@ -119,6 +122,12 @@ class Reply:
     def _do_all_zero(self):
         self._send(list(range(self._count)), [0.0] * self._count, final=True)
 
+    def _do_no_log_probs(self):
+        self._send([1, 2], None, final=True)
+
+    def _do_negative(self):
+        self._send([1, -1], [-0.5, -0.5], final=True)
+
     def _do_outside_vocabulary(self):
         self._send([1, 1000], [-0.5, -0.5], final=True)
 
@@ -156,6 +165,12 @@ class Reply:
         self._send_tokens(2)
         self._sender.send(flags=FINAL)
 
+    def _do_slow(self):
+        for position in range(self._count):
+            time.sleep(SLOW_S)
+            last = position + 1 == self._count
+            self._send([position], [-0.5], final=last, finish_reason="length")
+
     def _do_silent(self):
         self._wait_for_cancel()
 
@@ -181,9 +196,9 @@ class CumulativeReply(Reply):
         self._all_log_probs = []
 
     def _send(self, ids, log_probs, final=False, sequence_length=None, reused_blocks=0, finish_reason=None):
-        self._all_log_probs += log_probs
+        self._all_log_probs += log_probs or []
         arrays = {
-            **_tokens(ids, self._all_log_probs, sequence_length),
+            **_tokens(ids, None if log_probs is None else self._all_log_probs, sequence_length),
             "kv_cache_reused_blocks": np.array([[reused_blocks]], dtype=np.int32),
         }
         self._sender.send(_of(arrays), flags=FINAL if final else 0)
@@ -197,11 +212,13 @@ def _input(request, name):
 
 
 def _tokens(ids, log_probs, sequence_length=None):
-    return {
+    arrays = {
         "output_ids": np.array([[ids]], dtype=np.int32),
         "sequence_length": np.array([[len(ids) if sequence_length is None else sequence_length]], dtype=np.int32),
-        "output_log_probs": np.array([[log_probs]], dtype=np.float32),
     }
+    if log_probs is not None:
+        arrays["output_log_probs"] = np.array([[log_probs]], dtype=np.float32)
+    return arrays
 
 
 def _response(ids, log_probs, finish_reason="stop", sequence_length=None, cached_tokens=0, weight_version=7):
