@@ -159,7 +159,19 @@ def broken_states(good: dict[str, torch.Tensor]) -> Iterator[tuple[dict[str, tor
     yield good | {"extra": torch.zeros(1)}, "the model has no weight extra (1 such)"
     yield {k: v for k, v in good.items() if k != "lm_head.weight"}, "the weight lm_head.weight is missing (1 such)"
     yield good | {"model.norm.weight": torch.zeros(3)}, "model.norm.weight has shape [3], the model's [32]"
-    yield good | {"model.norm.weight": torch.full((32,), torch.nan)}, "model.norm.weight has values that are not finite"
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float8_e5m2):
+        for value in (torch.nan, torch.inf, -torch.inf):
+            wrong = torch.ones(32).index_fill(0, torch.tensor([17]), value).to(dtype)
+            yield good | {"model.norm.weight": wrong}, "model.norm.weight has values that are not finite (1 such)"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
+def test_weights_of_another_dtype_are_taken(serve: Any, tmp_path: Path, dtype: torch.dtype) -> None:
+    served = serve()
+    state = {name: tensor.to(dtype) for name, tensor in served.model.state_dict().items()}
+    save_file(state, tmp_path / "model.safetensors")
+    assert served.control(ControlOp.UPDATE_WEIGHTS, version=9, path=str(tmp_path))[1] is None
+    assert all(torch.equal(tensor, state[name].float()) for name, tensor in served.model.state_dict().items())
 
 
 def test_a_wrong_state_is_refused_and_changes_nothing(serve: Any, tmp_path: Path) -> None:
