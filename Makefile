@@ -46,6 +46,12 @@ test-clients: $(INSTALLED) ## Run the real agent CLIs against the server (1.6 GB
 	@$(BIN)/python -m tests.clients.install >/dev/null
 	@$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
 
+test-dialect: $(INSTALLED) ## The client, trajectory, golden, SDK and agent CLI tests over TensorRT-LLM's C++ dialect (ARGS='-k name')
+	@$(BIN)/python -m tests.clients.install >/dev/null
+	@TEST_DIALECT=cumulative $(BIN)/python -m pytest -m 'not faults' --deselect tests/clients/test_real_model.py $(ARGS) \
+	  tests/engine/test_client.py tests/engine/test_client_wire.py tests/engine/test_cumulative.py tests/engine/test_reloading.py \
+	  tests/e2e/test_golden.py tests/e2e/test_exact.py tests/e2e/sdks tests/clients
+
 test-faults: $(INSTALLED) ## Kill every part of a running system at random for three minutes, under load (FAULT_SECONDS, FAULT_SEED)
 	@$(BIN)/python -m pytest -m faults tests/faults $(ARGS)
 

@@ -21,22 +21,28 @@ from tokenizers import Tokenizer
 from tests.support import odd_replies
 from tests.support.assets import tokenizer_dir
 from tests.support.exactness import Turns, check_prompts, check_training, leaves, turns_of
-from tests.support.scripted import ScriptedServer, scripted_server
+from tests.support.scripted import ScriptedServer, dialects, scripted_server
 from tests.support.simulated_client import PROFILES, Agent, Asked, Dialect, History, Profile, Thinking
 from tests.support.simulated_client.plan import Step, plans, play
 
 SYSTEM = "You are an agent.\nBe brief."
 CONVERSATIONS = 25
 """Random conversations of each profile; each takes about 0.2 s."""
+PLAYED = [(dialects()[0], profile) for profile in PROFILES] + [
+    (other, profile) for other in dialects()[1:] for profile in PROFILES[-2:]
+]
+"""With which dialect of the engine each profile is played: in the second one, those that do everything at once."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ScriptedServer]:
+async def server(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> AsyncIterator[ScriptedServer]:
     tokenizer = Tokenizer.from_file(str(tokenizer_dir("qwen3") / "tokenizer.json"))
     script = odd_replies.script(lambda text: tokenizer.encode(text, add_special_tokens=False).ids)
     folder: Path = tmp_path_factory.mktemp("exact")
     async with scripted_server(
-        folder, script, tokenizer_name="qwen3", coalesce_ms="0", served_model_name="m"
+        folder, script, tokenizer_name="qwen3", coalesce_ms="0", served_model_name="m", dialect=request.param
     ) as server:
         yield server
 
@@ -87,7 +93,9 @@ def check_reason(request: Asked, reason: str) -> None:
             assert reason in ("fork:edit", "new"), reason
 
 
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+@pytest.mark.parametrize(
+    ("server", "profile"), PLAYED, indirect=["server"], ids=[f"{dialect}-{profile.name}" for dialect, profile in PLAYED]
+)
 @settings(max_examples=CONVERSATIONS, suppress_health_check=list(HealthCheck))
 @given(steps=plans(odd_replies.COUNT), seed=st.integers(0, 2**16))
 async def test_random_conversations_are_kept(

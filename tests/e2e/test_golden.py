@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.ids import FixedIds
-from tests.support.scripted import ScriptedServer, scripted_server
+from tests.support.scripted import ScriptedServer, dialects, scripted_server
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "seed"
 OUTPUT_IDS = [105464, 100134, 73345, 1773, 151645]
@@ -33,10 +33,10 @@ def golden(name: str) -> Any:
     return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
 
 
-@pytest.fixture
-async def server(tmp_path: Path):
+@pytest.fixture(params=dialects(), ids=str)
+async def server(tmp_path: Path, request: pytest.FixtureRequest):
     settings = {"served_model_name": "slime-actor", "tool_parser": "none", "reasoning_parser": "none"}
-    async with scripted_server(tmp_path, SCRIPT, ids=FixedIds(), **settings) as server:
+    async with scripted_server(tmp_path, SCRIPT, ids=FixedIds(), dialect=request.param, **settings) as server:
         yield server
 
 

@@ -26,6 +26,11 @@ DIALECT = "TEST_DIALECT"
 """The environment variable that says which dialect the scripted model speaks; ``cumulative`` is TensorRT-LLM's C++ model's."""
 
 
+def dialects() -> list[Dialect]:
+    """What a test over both is to run over: both, unless the environment names one."""
+    return [Dialect(os.environ[DIALECT])] if os.environ.get(DIALECT) else list(Dialect)
+
+
 @dataclass(frozen=True)
 class ScriptedServer:
     """``http`` is a client session whose base is the server's URL."""
@@ -49,11 +54,12 @@ async def scripted_server(
     tokenizer_name: str = "qwen2_5",
     ids: ReplyIds | None = None,
     coalesce_ms: str = "20",
+    dialect: Dialect | None = None,
     **settings: Any,
 ) -> AsyncIterator[ScriptedServer]:
-    """``settings`` are fields of ``Config``."""
+    """``settings`` are fields of ``Config``; without a ``dialect`` it is the environment's, or ours."""
     tokenizer = tokenizer_dir(tokenizer_name)
-    cumulative = os.environ.get(DIALECT, Dialect.DELTA) == Dialect.CUMULATIVE
+    cumulative = (dialect or dialects()[0]) is Dialect.CUMULATIVE
     script_file = run_dir / "script.json"
     script_file.write_text(json.dumps(with_ends(script) if cumulative else script))
     engine_log = run_dir / "engine.jsonl"
