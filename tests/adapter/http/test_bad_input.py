@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -144,3 +145,18 @@ async def test_true_is_not_one(serve) -> None:
         async with server.http.post(CHAT, json={"messages": [USER], "n": True}) as response:
             assert response.status == 400
             assert (await response.json())["error"]["param"] == "n"
+
+
+@pytest.mark.parametrize("expected", ["the unexpected", "\xfef\x8f", "100-continue, 2"], ids=ascii)
+async def test_what_cannot_be_expected_is_refused_as_all_else(serve, expected) -> None:
+    head = f"POST {MESSAGES} HTTP/1.1\r\nHost: a\r\nExpect: {expected}\r\nContent-Length: 2\r\n\r\n{{}}"
+    async with serve(FakeEngine()) as server:
+        reader, writer = await asyncio.open_connection(server.http._base_url.host, server.http._base_url.port)
+        writer.write(head.encode("latin-1"))
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 417 ")
+    assert b"application/json" in answer
+    assert answer.endswith(
+        b'{"error":{"type":"unknown_expectation","message":"only 100-continue can be expected","field":null}}'
+    )
