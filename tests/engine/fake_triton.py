@@ -14,6 +14,7 @@ import grpc.aio
 import numpy as np
 from tritonclient.grpc import service_pb2_grpc
 
+from engine import cumulative
 from engine.channel import messages
 from engine.contract import INPUTS, OUTPUTS
 from engine.types import Dialect
@@ -40,6 +41,16 @@ class Described:
     )
 
 
+def described_as(dialect: Dialect) -> Described:
+    """What a sound server of this dialect says."""
+    described = Described()
+    if dialect is Dialect.CUMULATIVE:
+        described.outputs = {name: dtype for name, dtype in described.outputs.items() if name in cumulative.OUTPUTS}
+        described.parameters |= {"log_probs_streaming": str(dialect), "normalize_log_probs": "false"}
+        described.parameters |= {"tokens_per_block": "4", "gpt_model_path": "none"}
+    return described
+
+
 class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
     def __init__(self, script: Script, described: Described) -> None:
         self._script = script
@@ -60,6 +71,9 @@ class _Servicer(service_pb2_grpc.GRPCInferenceServiceServicer):
         for name, value in self._described.parameters.items():
             config.parameters[name].string_value = value
         return messages.ModelConfigResponse(config=config)
+
+    async def ModelReady(self, request: Any, context: Any) -> Any:
+        return messages.ModelReadyResponse(ready=True)
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         async for request in requests:
@@ -160,8 +174,8 @@ def input_of(request: Any, name: str) -> bytes:
     return contents
 
 
-def serving_all(generate: Script | None = None) -> Script:
-    """A script that answers control requests and the probe's trial, and leaves the rest to ``generate``."""
+def serving_all(generate: Script | None = None, answer: Callable[..., Any] = answer) -> Script:
+    """A script that answers control requests and, by ``answer``, the probe's trial, and leaves the rest to ``generate``."""
 
     async def script(request: Any, context: Any) -> AsyncIterator[Any]:
         if is_control(request):

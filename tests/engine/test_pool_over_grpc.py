@@ -16,13 +16,14 @@ from engine.client import ClientOptions, TritonClient
 from engine.errors import EngineProtocolError, EngineRejected
 from engine.pool import Pool, PoolOptions
 from engine.probe import probe
-from engine.types import FinishReason
+from engine.types import Dialect, FinishReason
 from tests.engine.fake_endpoints import Reading, greedy, ids_of, next_token, request
-from tests.engine.fake_triton import answer, failure, fake_triton, ids_asked, serving_all
+from tests.engine.fake_triton import Speaker, answer, described_as, failure, fake_triton, ids_asked, serving_all
 from tests.support.wait import until
 
 OPTIONS = ClientOptions(connect_timeout_s=0.5, first_token_timeout_s=20.0, inactivity_timeout_s=0.5)
 TOKENS = 6
+over_both = pytest.mark.parametrize("dialect", list(Dialect), ids=str)
 WHOLE = greedy(request().prompt_ids, TOKENS)
 
 
@@ -34,12 +35,13 @@ class Served:
     at: int = 0
     asked: list[list[int]] = field(default_factory=list)
     """Prompts."""
+    answer: Speaker = field(default_factory=lambda: Speaker(Dialect.DELTA))
     cancelled: int = 0
 
     async def generate(self, message: Any, context: Any) -> AsyncIterator[Any]:
         ids = ids_asked(message)
         if [tensor.name for tensor in message.inputs][-1] == "stop":
-            yield answer(message, [], final=True)
+            yield self.answer(message, [], final=True)
             return
         self.asked.append(list(ids))
         (count,) = ids_asked(message, "request_output_len")
@@ -62,7 +64,7 @@ class Served:
                 ids.append(next_token(ids))
                 new.append(ids[-1])
             given += len(new)
-            yield answer(message, new, final=given == count)
+            yield self.answer(message, new, final=given == count)
 
 
 async def aborted(message: Any, context: Any) -> AsyncIterator[Any]:
@@ -98,13 +100,16 @@ async def refusing(message: Any, context: Any) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def pool_over(*servers: Served, **options: Any) -> AsyncIterator[Pool]:
+async def pool_over(*servers: Served, dialect: Dialect = Dialect.DELTA, **options: Any) -> AsyncIterator[Pool]:
     async def open_client(address: str) -> TritonClient:
         return TritonClient(address, await probe(address, options=OPTIONS), OPTIONS)
 
     async with AsyncExitStack() as stack:
-        scripts = [serving_all(server.generate) for server in servers]
-        addresses = [await stack.enter_async_context(fake_triton(script)) for script in scripts]
+        for server in servers:
+            server.answer = Speaker(dialect)
+        scripts = [serving_all(server.generate, server.answer) for server in servers]
+        tritons = [fake_triton(script, described_as(dialect)) for script in scripts]
+        addresses = [await stack.enter_async_context(triton) for triton in tritons]
         yield await stack.enter_async_context(Pool(addresses, open_client, PoolOptions(**options)))
 
 
@@ -115,11 +120,12 @@ def session_on(pool: Pool, number: int) -> str:
     return next(name for name in names if choose(name, dict.fromkeys(addresses, 0)) == addresses[number])
 
 
+@over_both
 @pytest.mark.parametrize("end", [aborted, internal, reported, closed, silent])
 @pytest.mark.parametrize("at", [2, 4])
-async def test_a_generation_that_ends_before_its_end_goes_on_elsewhere(end: Any, at: int) -> None:
+async def test_a_generation_that_ends_before_its_end_goes_on_elsewhere(end: Any, at: int, dialect: Dialect) -> None:
     bad, good = Served(end, at), Served()
-    async with pool_over(bad, good) as pool:
+    async with pool_over(bad, good, dialect=dialect) as pool:
         chunks = await Reading(pool, request(session_on(pool, 0), max_tokens=TOKENS)).task
     assert ids_of(chunks) == WHOLE
     assert [chunk.segment for chunk in chunks] == [0] * (at // 2) + [1] * ((TOKENS - at) // 2)
@@ -163,9 +169,10 @@ async def test_a_server_that_ends_and_comes_back_goes_on_with_its_generations() 
     assert [chunk.segment for chunk in chunks] == [0, 0, 1]
 
 
-async def test_a_hold_cuts_a_generation_that_waits_for_its_next_token() -> None:
+@over_both
+async def test_a_hold_cuts_a_generation_that_waits_for_its_next_token(dialect: Dialect) -> None:
     server = Served(silent, 4)
-    async with pool_over(server, cut_grace_s=0.05) as pool:
+    async with pool_over(server, dialect=dialect, cut_grace_s=0.05) as pool:
         reading = Reading(pool, request(max_tokens=TOKENS))
         await until(lambda: len(reading.ids) == 4)
         await pool.hold(0)
@@ -178,9 +185,10 @@ async def test_a_hold_cuts_a_generation_that_waits_for_its_next_token() -> None:
     assert chunks[-1].finished is not None and chunks[-1].finished.reason is FinishReason.LENGTH
 
 
-async def test_many_generations_survive_servers_that_break_off_at_random() -> None:
+@over_both
+async def test_many_generations_survive_servers_that_break_off_at_random(dialect: Dialect) -> None:
     bad = [Served(aborted, at) for at in (1, 3, 5)]
-    async with pool_over(*bad, Served(), max_failovers=100) as pool:
+    async with pool_over(*bad, Served(), dialect=dialect, max_failovers=100) as pool:
         readings = [Reading(pool, request(f"s{number}", max_tokens=40)) for number in range(60)]
         found = [ids_of(await reading.task) for reading in readings]
     assert found == [greedy(request().prompt_ids, 40)] * 60
