@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adapter.errors import AdapterError, BadRequest, Interrupted, PromptTooLong, TooManyRequests, UpstreamFailed
+from adapter.ids import RandomIds
 from adapter.protocols.openai_responses import OpenAIResponses
+from adapter.protocols.openai_responses_reply import new_response_id, session_of_response
 from adapter.types import (
     ParsedModelOutput,
     ReasoningDelta,
@@ -207,3 +212,18 @@ def test_a_prompt_that_is_too_long_is_named_by_its_own_field() -> None:
     error = PROTOCOL.render_error(PromptTooLong(210, 200))["error"]
     assert (error["code"], error["param"]) == ("context_length_exceeded", "input")
     assert error["message"].startswith("This model's maximum context length is 200 tokens.")
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=300))
+def test_a_responses_id_names_its_session(sid: str) -> None:
+    first, second = (new_response_id(RandomIds(), sid) for _ in range(2))
+    assert session_of_response(first) == session_of_response(second) == sid
+    assert first != second
+    assert re.fullmatch(r"resp_[0-9a-f]{24}[A-Za-z0-9_-]+", first)
+
+
+@given(st.one_of(st.text(max_size=60), st.text(alphabet="resp_0aA-=", max_size=60)))
+def test_any_text_names_a_session_or_none(text: str) -> None:
+    for response_id in (text, f"resp_{text}", f"resp_{'0' * 24}{text}"):
+        sid = session_of_response(response_id)
+        assert sid is None or (sid and response_id.startswith("resp_"))
