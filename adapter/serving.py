@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from adapter.http.server import Address, Extend, listening
 from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
 from adapter.journaling import Recording, prepared, recording
+from adapter.logs import event
 from adapter.ownership import Ownership
 from adapter.parsing import choose_parsers
 from adapter.pausing import Pause
@@ -35,6 +38,8 @@ from engine.assets import demo_model_dir
 from engine.launch import EmbeddedTriton, TritonOptions
 from engine.pool import Pool
 from engine.repository import render_repository
+
+logger = logging.getLogger("rollserve")
 
 Tell = Callable[[str], None]
 """Where progress goes, a line at a time."""
@@ -138,6 +143,24 @@ def load_models(config: Config, tell: Tell) -> tuple[Rendered, ...]:
     return tuple(Rendered(each, load_renderer(each, tell)) for each in (config, *further_models(config)))
 
 
+def speed_up(models: Sequence[Rendered]) -> None:
+    """Have the models encode by a cheaper tokenizer, as soon as it is loaded and gives the same ids: some seconds, in a thread."""
+
+    def change_over() -> None:
+        for model in models:
+            refused = model.renderer.encoder.speed_up()
+            event(
+                logger,
+                logging.INFO,
+                "encoding",
+                model=model.config.served_model_name,
+                fast=refused is None,
+                why=refused,
+            )
+
+    threading.Thread(target=change_over, name="speed-up").start()
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerPlace:
     """What is one worker's of several: its sessions, its addresses, what is around its handlers."""
@@ -233,6 +256,7 @@ async def configured_engine(config: Config, tell: Tell) -> AsyncIterator[tuple[s
 async def everything(config: Config, tell: Tell, ids: ReplyIds | None = None) -> AsyncIterator[RunningServer]:
     """The embedded engine, or the configured one, with the adapter in front of it. Raises: as the functions above; ConfigError."""
     models = load_models(config, tell)
+    speed_up(models)
     with prepared(config):
         async with (
             configured_engine(config, tell) as triton,
