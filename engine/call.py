@@ -7,20 +7,19 @@ connection all the same.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
-import grpc
-import grpc.aio
-from tritonclient.grpc import service_pb2_grpc
+from google.protobuf.message import DecodeError
 
 from engine.channel import messages
+from engine.connection import Connection
 from engine.contract import WireTensor
 from engine.deadline import Deadline
 from engine.errors import EngineError, EngineFailed, EngineProtocolError, EngineTimeout, EngineUnavailable
 from engine.failures import from_message, from_rpc
+from engine.grpc_call import GrpcCall
+from engine.grpc_wire import CallFailed
 
 
 def infer_request(
@@ -39,37 +38,31 @@ def infer_request(
 class InferCall:
     """A running call. ``sampled`` becomes true with its first response, and decides what a failure means."""
 
-    def __init__(self, call: Any, address: str, request_id: str) -> None:
+    def __init__(self, call: GrpcCall, address: str, request_id: str) -> None:
         self._call = call
         self._address = address
         self._request_id = request_id
-        self._deadline = Deadline(call.cancel)
+        self._deadline = Deadline(self._give_up)
+        self._cancelled = False
         self.sampled = False
 
     async def send(self, message: messages.ModelInferRequest, timeout_s: float) -> None:
         """Send the only request and say that it is the only one. Raises: EngineError."""
-        try:
-            with self._deadline.of(timeout_s):
-                await self._call.write(message)
-                await self._call.done_writing()
-        except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-            failure = self._failure(error, "Triton did not take the request", timeout_s)
-            if failure is None:
-                raise
-            raise failure from error
+        with self._deadline.of(timeout_s):
+            await self._call.write(message.SerializeToString(), last=True)
+        if self._deadline.passed:
+            raise EngineTimeout(f"Triton did not take the request within {timeout_s:g} s")
 
     async def read(self, timeout_s: float) -> messages.ModelInferResponse | None:
         """The next response; ``None`` when the server has closed the stream. Raises: EngineError."""
         try:
             with self._deadline.of(timeout_s):
-                message = await self._call.read()
-        except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-            failure = self._failure(error, "no further token" if self.sampled else "no token", timeout_s)
-            if failure is None:
-                raise
-            raise failure from error
-        if message is grpc.aio.EOF:
+                data = await self._call.read()
+        except CallFailed as error:
+            raise self._failure(error, timeout_s) from error
+        if data is None:
             return None
+        message = _parsed(data)
         if message.error_message:
             raise from_message(message.error_message, sampled=self.sampled)
         response = message.infer_response
@@ -80,33 +73,39 @@ class InferCall:
 
     def cancel(self) -> None:
         """End the call, unless it has ended."""
+        self._cancelled = True
         self._deadline.close()
         self._call.cancel()
 
-    def _failure(self, error: BaseException, too_late: str, timeout_s: float) -> EngineError | None:
-        """The meaning of an error of the call, which is dead after it; ``None`` if it is our own task's cancellation."""
-        if isinstance(error, grpc.aio.AioRpcError):
-            return from_rpc(error, self._address, sampled=self.sampled)
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            return None
-        # grpc.aio raises CancelledError in whoever waits for a call that is cancelled on this side.
+    def _give_up(self) -> None:
+        self._call.cancel()
+
+    def _failure(self, error: CallFailed, timeout_s: float) -> EngineError:
+        """The meaning of an error of the call, which is dead after it."""
         if self._deadline.passed:
-            return EngineTimeout(f"{too_late} within {timeout_s:g} s")
-        kind = EngineFailed if self.sampled else EngineUnavailable
-        return kind(f"the connection to Triton at {self._address} was closed on our side")
+            return EngineTimeout(f"{'no further token' if self.sampled else 'no token'} within {timeout_s:g} s")
+        if self._cancelled:
+            kind = EngineFailed if self.sampled else EngineUnavailable
+            return kind(f"the connection to Triton at {self._address} was closed on our side")
+        return from_rpc(error, self._address, sampled=self.sampled)
 
 
 @asynccontextmanager
-async def open_call(
-    stub: service_pb2_grpc.GRPCInferenceServiceStub, address: str, request_id: str
-) -> AsyncIterator[InferCall]:
+async def open_call(connection: Connection, address: str, request_id: str) -> AsyncIterator[InferCall]:
     """A call that is cancelled when the block is left, unless it has ended by then."""
-    call = InferCall(stub.ModelStreamInfer(), address, request_id)
+    call = InferCall(await connection.stream_infer(), address, request_id)
     try:
         yield call
     finally:
         call.cancel()
+
+
+def _parsed(data: bytes) -> messages.ModelStreamInferResponse:
+    """Raises: EngineProtocolError."""
+    try:
+        return messages.ModelStreamInferResponse.FromString(data)
+    except DecodeError as error:
+        raise EngineProtocolError(f"a response is no ModelStreamInferResponse: {error}") from error
 
 
 def outputs_of(response: messages.ModelInferResponse) -> dict[str, WireTensor]:

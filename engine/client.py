@@ -110,7 +110,7 @@ class TritonClient:
         self._calls[request.request_id] = None
         try:
             await self.connect()
-            async with open_call(self._stub, self.address, request.request_id) as call:
+            async with open_call(self._connection, self.address, request.request_id) as call:
                 if request.request_id not in self._calls:
                     raise EngineUnavailable("the generation was aborted before it was sent")
                 self._calls[request.request_id] = call
@@ -138,7 +138,7 @@ class TritonClient:
         message = infer_request(self._info.model, request_id, inputs, CONTROL_OUTPUTS)
         timeout_s = self._options.of_control(operation)
         await self.connect()
-        async with open_call(self._stub, self.address, request_id) as call:
+        async with open_call(self._connection, self.address, request_id) as call:
             await call.send(message, timeout_s)
             response = await call.read(timeout_s)
             if response is None:
@@ -179,7 +179,7 @@ class TritonClient:
         message = infer_request(self._info.model, request_id, encode_stop(), outputs)
         timeout_s = self._options.control_timeout_s
         await self.connect()
-        async with open_call(self._stub, self.address, request_id) as call:
+        async with open_call(self._connection, self.address, request_id) as call:
             await call.send(message, timeout_s)
             await call.read(timeout_s)
 

@@ -11,6 +11,7 @@ import grpc.aio
 
 from engine.contract import INVALID_REQUEST_PREFIX
 from engine.errors import EngineError, EngineFailed, EngineRejected, EngineUnavailable
+from engine.grpc_wire import CallFailed
 
 _NOT_SERVING = (
     "Request for unknown model",  # core, model_repository_manager.cc: never loaded, or unloaded
@@ -47,7 +48,7 @@ def from_message(message: str, *, sampled: bool) -> EngineError:
     return EngineFailed(f"the model failed: {message}")
 
 
-def from_rpc(error: grpc.aio.AioRpcError, address: str, *, sampled: bool) -> EngineError:
+def from_rpc(error: grpc.aio.AioRpcError | CallFailed, address: str, *, sampled: bool) -> EngineError:
     """From the status that ended a call to the server at ``address``."""
     code = error.code()
     text = f"Triton at {address}: {code.name}: {error.details()}"

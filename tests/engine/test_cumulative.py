@@ -9,13 +9,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-import grpc.aio
 import numpy as np
 import pytest
 import pytest_asyncio
 
 from engine.call import infer_request, open_call, outputs_of
-from engine.channel import open_stub
 from engine.client import TritonClient
 from engine.contract import WireTensor
 from engine.cumulative import CumulativeReader, encode, wanted_outputs
@@ -30,6 +28,7 @@ from engine.types import (
     SamplingParams,
     TokenChunk,
 )
+from tests.support.connections import connection_to
 from tests.support.cpp_stand_in import FACTS, running_cpp_stand_in
 from tests.support.wait import LIMIT_S
 
@@ -221,8 +220,8 @@ async def raw_responses(client: TritonClient, asked: GenerateRequest) -> list[di
     message = infer_request("tensorrt_llm", "raw", encode(asked, client.info), wanted_outputs(client.info))
     message.parameters["session"].string_param = asked.session
     responses = []
-    async with grpc.aio.insecure_channel(client.address) as channel:
-        async with open_call(open_stub(channel), client.address, "raw") as call:
+    async with connection_to(client.address) as connection:
+        async with open_call(connection, client.address, "raw") as call:
             await call.send(message, LIMIT_S)
             while (response := await call.read(LIMIT_S)) is not None:
                 responses.append(outputs_of(response))

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 import numpy as np
 
 from engine.call import InferCall, infer_request, is_final, open_call, outputs_of
-from engine.channel import open_channel, open_stub
+from engine.connection import Connection
 from engine.contract import GENERATE_OUTPUTS, MODEL_NAME, WireTensor, encode_request
 from engine.errors import EngineError
 from engine.types import GenerateRequest
+from tests.support.connections import connection_to
 
 ANSWER_S = 60.0
 """For one response. Far more than any takes; reaching it fails the test."""
@@ -58,7 +58,7 @@ class Served:
     """The server at ``address``, a connection to it, and its model's engine log."""
 
     address: str
-    channel: grpc.aio.Channel
+    connection: Connection
     log_path: Path
 
     async def ask(
@@ -91,7 +91,7 @@ class Served:
         message = infer_request(MODEL_NAME, request_id, tensors, outputs)
         message.parameters["session"].string_param = session
         message.parameters["turn"].int64_param = turn
-        async with open_call(open_stub(self.channel), self.address, request_id) as call:
+        async with open_call(self.connection, self.address, request_id) as call:
             await call.send(message, ANSWER_S)
             yield call
 
@@ -106,11 +106,8 @@ class Served:
 
 @asynccontextmanager
 async def connected(address: str, log_path: Path) -> AsyncIterator[Served]:
-    channel = open_channel(address)
-    try:
-        yield Served(address, channel, log_path)
-    finally:
-        await channel.close()
+    async with connection_to(address) as connection:
+        yield Served(address, connection, log_path)
 
 
 async def rest_of(call: InferCall) -> Reply:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.channel import open_channel
 from engine.client import TritonClient
 from engine.errors import EngineError, EngineRejected, LaunchFailed
 from engine.probe import probe
 from engine.types import EngineInfo, FinishReason, GenerateRequest, Guide, GuideKind, LogProbMode, SamplingParams
 from tests.model_repo.llm_engines import MAX_SEQ_LEN, VOCAB, raw_log_probs
 from tests.model_repo.served import Reply, Served, encode_request, rest_of, scalar
+from tests.support.connections import connection_to
 from tests.support.llm_api_stand_in import NEW, OLD, installed, server_models
 from tests.support.triton import running_triton
 
@@ -63,8 +63,11 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         "tensorrt_llm", run_dir, parameters, models=server_models(NEW, run_dir / "models")
     ) as triton:
         info = await probe(triton.grpc_address)
-        async with open_channel(triton.grpc_address) as channel, TritonClient(triton.grpc_address, info) as client:
-            yield Server(triton.grpc_address, channel, log_path, client, info, stand_in, model_dir)
+        async with (
+            connection_to(triton.grpc_address) as connection,
+            TritonClient(triton.grpc_address, info) as client,
+        ):
+            yield Server(triton.grpc_address, connection, log_path, client, info, stand_in, model_dir)
 
 
 async def test_the_probe_finds_what_the_model_offers(server: Server) -> None:

@@ -15,13 +15,13 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
 from engine.call import outputs_of
-from engine.channel import open_channel
 from engine.client import TritonClient
 from engine.contract import MODEL_NAME, WireTensor, encode_request
 from engine.errors import EngineError, EngineRejected
 from engine.types import EngineInfo, FinishReason, GenerateRequest, LogProbMode, SamplingParams
 from tests.model_repo.served import ANSWER_S, Reply, Served, changed, rest_of, scalar
 from tests.support.assets import demo_model_dir
+from tests.support.connections import connection_to
 from tests.support.triton import running_triton
 
 VOCAB = 49152
@@ -55,10 +55,10 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     info = EngineInfo(MODEL_NAME, LogProbMode.RAW, MAX_SEQ_LEN, VOCAB, 0)
     async with (
         running_triton("transformers", run_dir, parameters) as triton,
-        open_channel(triton.grpc_address) as channel,
+        connection_to(triton.grpc_address) as connection,
         TritonClient(triton.grpc_address, info) as client,
     ):
-        yield Server(triton.grpc_address, channel, log_path, client)
+        yield Server(triton.grpc_address, connection, log_path, client)
 
 
 @pytest.fixture(scope="module")
