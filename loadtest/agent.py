@@ -6,6 +6,7 @@ that the server uses.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tokenizers import Tokenizer
 
 SYSTEM_TOKENS, RESULT_TOKENS, OUTPUT_TOKENS = 6_000, 800, 60
 TOOLS = 20
+FIRST = b"content_block_delta"
 LINE = "src/module_{n}.py:{n}: def handler_{n}(request, *, retries={n}): return dispatch(request, timeout=2.5)\n"
 
 
@@ -78,6 +80,10 @@ class Agent:
     system_tokens: int = SYSTEM_TOKENS
     messages: list[dict[str, Any]] = field(default_factory=list)
     body: dict[str, Any] = field(default_factory=dict)
+    first_at: float = 0.0
+    """When the first output of the last reply was there, by ``time.perf_counter``; 0 if none was."""
+    ended_at: float = 0.0
+    """When its last byte was."""
 
     def __post_init__(self) -> None:
         system = self.writer.text(self.system_tokens)
@@ -92,7 +98,7 @@ class Agent:
         """Send it and take the reply and its tool's result into the history; gives the prompt's tokens. Raises: BadReply."""
         headers = {"session-id": self.sid, "Content-Type": "application/json"}
         async with self.http.post("/v1/messages", data=request, headers=headers) as response:
-            stream = await response.read()
+            stream = await self._read(response)
         events = [orjson.loads(line[6:]) for line in stream.split(b"\n") if line.startswith(b"data: ")]
         if not events or events[-1]["type"] != "message_stop":
             raise BadReply(f"{response.status} {stream[-500:]!r}")
@@ -106,6 +112,15 @@ class Agent:
         }
         self.messages += [{"role": "assistant", "content": content}, {"role": "user", "content": [result]}]
         return int(events[0]["message"]["usage"]["input_tokens"])
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        stream, self.first_at = b"", 0.0
+        async for chunk in response.content.iter_any():
+            stream += chunk
+            if not self.first_at and FIRST in stream:
+                self.first_at = time.perf_counter()
+        self.ended_at = time.perf_counter()
+        return stream
 
 
 def _content(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

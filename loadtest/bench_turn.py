@@ -1,10 +1,11 @@
-"""The server's CPU time of a turn of an agent, over the length of its history, everything included.
+"""The server's CPU time of a turn of an agent, over the length of its history, everything included; beside it a naive adapter's.
 
     python -m loadtest.bench_turn [--sessions N] [--tokenizer DIR]
 
 Real HTTP, a real tritonserver with the scripted model (which replies at once, so nothing but the server costs time), the journal at
 its default, fsync. An agent session grows from 9k to more than 100k tokens by turns of about 800 new and 60 sampled tokens. Each
-length's figure is the median of the turns nearest to it; each turn's CPU time is that of the server's process, all threads.
+length's figure is the median of the turns nearest to it; each turn's CPU time is that of the server's process, all threads. One
+more agent does the same at the yardstick, ``loadtest.naive``, turn by turn with one of the server's.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 import aiohttp
 
 from engine.assets import demo_model_dir
+from loadtest import naive
 from loadtest.agent import Agent, Writer, script
 from loadtest.figures import Figure, Measured, median
 from loadtest.program import Options, run_benchmark, say
@@ -51,11 +53,12 @@ async def one_turn(server: Server, agent: Agent) -> Turn:
     return Turn(tokens, (server.cpu_s() - cpu_s) * 1000, wall_s * 1000)
 
 
-async def session(server: Server, http: aiohttp.ClientSession, sid: str, writer: Writer, longest: int) -> list[Turn]:
-    """Turns until the history is longer than ``longest``."""
-    agent, turns = Agent(http, sid, writer), []
-    while not turns or turns[-1].tokens < longest * 1.04:
-        turns.append(await one_turn(server, agent))
+async def session(longest: int, *places: tuple[Server, Agent]) -> list[list[Turn]]:
+    """Turns at each of ``places`` alternately, until the first one's history is longer than ``longest``."""
+    turns: list[list[Turn]] = [[] for _ in places]
+    while not turns[0] or turns[0][-1].tokens < longest * 1.04:
+        for found, (server, agent) in zip(turns, places, strict=True):
+            found.append(await one_turn(server, agent))
     return turns
 
 
@@ -68,31 +71,45 @@ async def run(folder: Path, lengths: tuple[int, ...], sessions: int) -> Measured
     writer, turns = Writer(folder), []
     async with (
         scripted_system(script(writer), folder) as system,
+        naive.running(system.triton, folder, system.folder / "naive.log") as yardstick,
         aiohttp.ClientSession(system.server.url) as http,
+        aiohttp.ClientSession(yardstick.url) as naive_http,
     ):
-        await session(system.server, http, "warm-up", writer, lengths[0])
+        await session(lengths[0], (system.server, Agent(http, "warm-up", writer)))
         for number in range(sessions):
-            turns.append(await session(system.server, http, f"agent-{number}", writer, lengths[-1]))
+            turns += await session(lengths[-1], (system.server, Agent(http, f"agent-{number}", writer)))
             say(f"session {number + 1} of {sessions}: {len(turns[-1])} turns, up to {turns[-1][-1].tokens} tokens")
-    by_length = {length: [turn for each in turns for turn in nearest(each, length)] for length in lengths}
-    cpu = {length: median([turn.cpu_ms for turn in found]) for length, found in by_length.items()}
-    figures = [Figure(f"CPU at {length // 1000}k", cpu[length], "ms", GOALS_MS.get(length)) for length in lengths]
-    figures += [
-        Figure(f"wall at {length // 1000}k", median([turn.wall_ms for turn in found]), "ms")
-        for length, found in by_length.items()
-    ]
-    figures.append(
-        Figure(
-            f"CPU at {lengths[-1] // 1000}k / {lengths[0] // 1000}k",
-            cpu[lengths[-1]] / cpu[lengths[0]],
-            "x",
-            GOAL_GROWTH,
+        beside = (
+            (system.server, Agent(http, "agent-beside", writer)),
+            (yardstick, Agent(naive_http, "agent-naive", writer)),
         )
-    )
-    figures.append(
-        Figure(f"first turn, {turns[0][0].tokens // 1000}k cold", median([one[0].cpu_ms for one in turns]), "ms")
-    )
+        own, whole = await session(lengths[-1], *beside)
+    figures = [*costs(lengths, turns), *compared(lengths, own, whole)]
     return Measured(figures, {"tokenizer": folder.name, "turns": [[turn.tokens, turn.cpu_ms] for turn in turns[0]]})
+
+
+def costs(lengths: tuple[int, ...], sessions: list[list[Turn]]) -> list[Figure]:
+    by_length = {length: [turn for each in sessions for turn in nearest(each, length)] for length in lengths}
+    cpu = {length: median([turn.cpu_ms for turn in found]) for length, found in by_length.items()}
+    wall = {length: median([turn.wall_ms for turn in found]) for length, found in by_length.items()}
+    first, last = lengths[0], lengths[-1]
+    cold = median([turns[0].cpu_ms for turns in sessions])
+    return [
+        *(Figure(f"CPU at {length // 1000}k", cpu[length], "ms", GOALS_MS.get(length)) for length in lengths),
+        *(Figure(f"wall at {length // 1000}k", wall[length], "ms") for length in lengths),
+        Figure(f"CPU at {last // 1000}k / {first // 1000}k", cpu[last] / cpu[first], "x", GOAL_GROWTH),
+        Figure(f"first turn, {sessions[0][0].tokens // 1000}k cold", cold, "ms"),
+    ]
+
+
+def compared(lengths: tuple[int, ...], own: list[Turn], whole: list[Turn]) -> list[Figure]:
+    """Turns of one agent at the server, and the same at the naive adapter."""
+    figures = []
+    for length in lengths:
+        mine, naive_ms = (median([turn.cpu_ms for turn in nearest(turns, length)]) for turns in (own, whole))
+        figures.append(Figure(f"naive adapter's CPU at {length // 1000}k", naive_ms, "ms"))
+        figures.append(Figure(f"CPU / naive adapter's at {length // 1000}k", mine / naive_ms, "x"))
+    return figures
 
 
 def measure(options: Options) -> Measured:

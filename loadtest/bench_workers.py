@@ -93,8 +93,8 @@ async def run(folder: Path, sessions: int, turns: int, rounds: int, system_token
         two = await stack.enter_async_context(system.another("--workers", "2"))
         ways = dict(zip(costs, ((one, True), (two, True), (two, False)), strict=True))
         agents: dict[str, list[Agent]] = {}
-        for name, (server, own_url) in ways.items():
-            sids = [f"agent-{name.replace(' ', '-').replace(',', '')}-{number}" for number in range(sessions)]
+        for way, (name, (server, own_url)) in enumerate(ways.items()):
+            sids = [f"agent-{way}-{number}" for number in range(sessions)]
             agents[name] = [
                 await stack.enter_async_context(at_work(server, sid, writer, system_tokens, own_url=own_url))
                 for sid in sids

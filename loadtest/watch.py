@@ -76,19 +76,24 @@ class Watch:
 
     def _take(self, text: str) -> None:
         self.content.append((time.time(), sum(float(found) for found in CONTENT.findall(text)) / 1e6))
-        total: Counter[float] = Counter()
-        for end, count in LAG.findall(text):
-            total[float(end)] += float(count)
-        ends, below = sorted(total), 0.0
-        counts: Counter[float] = Counter()
-        for end in ends:
-            counts[end] = total[end] - below
-            below = total[end]
+        counts = lag_counts(text)
         new = counts - self._buckets
         first, self._buckets = not self._buckets, counts
         if new and not first:
             self.lags.update(new)
             self.stalls.append((time.time(), highest(new, 0.99) * 1000))
+
+
+def lag_counts(text: str) -> Counter[float]:
+    """From ``/metrics``: how often an event loop was so late since the start, by the upper end of the bucket in seconds."""
+    total: Counter[float] = Counter()
+    for end, count in LAG.findall(text):
+        total[float(end)] += float(count)
+    counts, below = Counter[float](), 0.0
+    for end in sorted(total):
+        counts[end] = total[end] - below
+        below = total[end]
+    return counts
 
 
 def beyond_content(watch: Watch) -> list[tuple[float, float]]:
