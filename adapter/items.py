@@ -35,9 +35,10 @@ class Items:
         texts: list[bytes] = []
         at: Items | None = self
         while at is not None:
-            texts.append(at.text)
+            texts.append(at.text[1:-1])
             at = at.before
-        return [item for text in reversed(texts) for item in load_exact(text)]
+        items: list[Item] = load_exact(b"[" + b",".join(filter(None, reversed(texts))) + b"]")
+        return items
 
 
 def followed_by(before: Items | None, items: Iterable[Any]) -> Items:
