@@ -90,15 +90,26 @@ class ServedModels:
 
 
 def serve(loaded: Sequence[Loaded], ids: ReplyIds) -> ServedModels:
-    """All that clients can ask for. Raises: UnknownParser; ConfigError, if two have one name."""
+    """All that clients can ask for. Raises: UnknownParser; ConfigError, as ``check_names``."""
+    check_names([each.config for each in loaded])
     models = [model for each in loaded for model in _with_adapters(each, ids)]
     if len(models) > 1:
         models = [replace(model, prompting=_apart(model.prompting, loaded)) for model in models]
-    aliases = [(alias, each.config.served_model_name) for each in loaded for alias in each.config.model_alias]
-    names = [*(model.name for model in models), *(alias for alias, _ in aliases)]
+    aliases = {alias: each.config.served_model_name for each in loaded for alias in each.config.model_alias}
+    return ServedModels(models, aliases)
+
+
+def check_names(configs: Sequence[Config]) -> None:
+    """Of models, adapters and aliases. Raises: ConfigError, if two have one name, or one has none."""
+    names = [name for config in configs for name in (config.served_model_name, *_adapters(config), *config.model_alias)]
+    if not all(names):
+        raise ConfigError(
+            "a name in served_model_name, model_alias, lora or models is empty; clients ask for a model by its name"
+        )
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ConfigError(f"two served models are called {twice[0]!r}")
-    return ServedModels(models, dict(aliases))
+        raise ConfigError(
+            f"two served models are called {twice[0]!r}; see served_model_name, model_alias, lora and models"
+        )
 
 
 def _with_adapters(loaded: Loaded, ids: ReplyIds) -> list[ServedModel]:
@@ -106,8 +117,15 @@ def _with_adapters(loaded: Loaded, ids: ReplyIds) -> list[ServedModel]:
     parsers = choose_parsers(renderer.template.source, config.tool_parser, config.reasoning_parser)
     prompting = Prompting(config.served_model_name, renderer, parsers, ids)
     model = ServedModel(prompting.model, loaded.engine, prompting, config.max_context_tokens)
-    names = [item.partition("=")[0] for item in config.lora]
-    return [model, *(replace(model, name=name, lora=name, prompting=replace(prompting, model=name)) for name in names)]
+    return [
+        model,
+        *(replace(model, name=name, lora=name, prompting=replace(prompting, model=name)) for name in _adapters(config)),
+    ]
+
+
+def _adapters(config: Config) -> list[str]:
+    """Their names."""
+    return [item.partition("=")[0] for item in config.lora]
 
 
 def _apart(prompting: Prompting, loaded: Sequence[Loaded]) -> Prompting:

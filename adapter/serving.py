@@ -30,7 +30,7 @@ from adapter.parsing import choose_parsers
 from adapter.pausing import Pause
 from adapter.preparing import TurnServices
 from adapter.render.prompt import Renderer
-from adapter.served import Loaded, serve
+from adapter.served import Loaded, check_names, serve
 from adapter.sessions import Sessions
 from adapter.tracing import Tracer, check_traces, tracing
 from adapter.watching import Watching
@@ -122,6 +122,10 @@ def load_renderer(config: Config, tell: Tell) -> Renderer:
         raise ConfigError(
             "engine_model, engine_setting and engine_log are for the embedded engine; leave them out with --triton"
         )
+    if is_attached(config) and (folders := [item for item in config.lora if "=" in item]):
+        raise ConfigError(
+            f"lora {folders[0]!r}: a running Triton loads its adapters itself; give the name that it has loaded one under"
+        )
     renderer = Renderer.load(tokenizer_dir(config, tell), config.chat_template, config.end_token)
     choose_parsers(renderer.template.source, config.tool_parser, config.reasoning_parser)
     for warning in renderer.warnings:
@@ -138,9 +142,14 @@ class Rendered:
 
 
 def load_models(config: Config, tell: Tell) -> tuple[Rendered, ...]:
-    """The configured model, and those in its file of further ones. Raises: as ``load_renderer`` and ``further_models``."""
+    """The configured model, and those in its file of further ones. Raises: as ``load_renderer``, ``further_models``,
+    ``check_names`` and ``configured_addresses``."""
     check_traces(config)
-    return tuple(Rendered(each, load_renderer(each, tell)) for each in (config, *further_models(config)))
+    configs = (config, *further_models(config))
+    check_names(configs)
+    for each in filter(is_attached, configs):
+        configured_addresses(each)
+    return tuple(Rendered(each, load_renderer(each, tell)) for each in configs)
 
 
 def speed_up(models: Sequence[Rendered]) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from adapter.config import Config, ConfigError
 from adapter.configuring import further_models
+from adapter.serving import load_models
+from engine.errors import EndpointListError
 
 SMALL = """
 [small]
@@ -67,6 +69,36 @@ def test_what_is_a_models_own_is_not_taken_from_the_server(tmp_path: Path) -> No
 def test_a_mistake_is_told_with_its_place(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         further_models(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"lora": ("sql", "sql")}, "two served models are called 'sql'; see served_model_name"),
+        ({"lora": ("rollserve",)}, "two served models are called 'rollserve'"),
+        ({"model_alias": ("small",)}, "two served models are called 'small'"),
+        ({"lora": ("",)}, "a name in .* is empty"),
+        ({"lora": ("=/l",)}, "a name in .* is empty"),
+        ({"served_model_name": ""}, "a name in .* is empty"),
+        ({"lora": ("sql=/l",)}, "lora 'sql=/l': a running Triton loads its adapters itself; give the name"),
+    ],
+)
+def test_names_are_checked_before_anything_starts(tmp_path: Path, settings: dict[str, object], reason: str) -> None:
+    config = written(tmp_path, SMALL, triton=("127.0.0.1:1",), tokenizer=tmp_path, **settings)
+    with pytest.raises(ConfigError, match=reason):
+        load_models(config, print)
+
+
+def test_addresses_are_checked_before_anything_starts(tmp_path: Path) -> None:
+    config = written(tmp_path, SMALL.replace("10.0.0.7:8001", "nowhere"), triton=("127.0.0.1:1",), tokenizer=tmp_path)
+    with pytest.raises(EndpointListError, match="'nowhere', which is not HOST:PORT"):
+        load_models(config, print)
+
+
+def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
+    (tmp_path / "models.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"cannot read the configuration file .*: 'utf-8' codec"):
+        further_models(Config(models=tmp_path / "models.toml"))
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
