@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,10 @@ class Endpoint(FakeEngine):
     """A fake engine as one endpoint of a pool. ``stopped`` has the ids of the generations that were asked to end."""
 
     stopped: list[str] = field(default_factory=list)
+    losses: int = 0
+
+    def on_loss(self, tell: Callable[[], None]) -> None:
+        """Its connection never is."""
 
     async def control(self, operation: str, **arguments: Any) -> dict[str, Any]:
         await self.connect()
