@@ -25,6 +25,7 @@ OTHER = "other"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 5.0)
 _SHORT_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+_LAG_SECONDS = (*_SHORT_SECONDS[:5], 0.003, *_SHORT_SECONDS[5:])
 _STAGE_SECONDS = (*_SHORT_SECONDS, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -123,7 +124,7 @@ class Metrics:
         )
         self._turn = self._histogram("turn", "From the request until its turn is durable.", _SECONDS, of_turn)
         self._stage = self._histogram("turn_stage", "A turn's time by what it goes to.", _STAGE_SECONDS, ["stage"])
-        self._lag = self._histogram("event_loop_lag", "How late the event loop runs what is due.", _SHORT_SECONDS, [])
+        self._lag = self._histogram("event_loop_lag", "How late the event loop runs what is due.", _LAG_SECONDS, [])
         self._sync = self._histogram("journal_sync", "One sync of the journal to the disk.", _SHORT_SECONDS, [])
 
     def of_turns(self, protocol: str, model: str) -> TurnMetrics:

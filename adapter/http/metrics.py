@@ -20,7 +20,7 @@ from adapter.recorder import JournalRecorder
 
 SESSION_PREFIX = "/s/{sid}"
 
-LAG_INTERVAL_S = 0.1
+LAG_INTERVAL_S = 0.02
 """Between two looks at the event loop; one costs some microseconds."""
 
 
