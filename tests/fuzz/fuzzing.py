@@ -210,19 +210,36 @@ def send(case: Any, url: str, connection: requests.Session) -> requests.Response
     return response
 
 
-_NAMED = re.compile(r"[\w.\[\]-]+")
+_FIELD = re.compile(r"\w*")
+_ANYWHERE = frozenset({"body", "sid"})
+"""Fields that are in no body: all of it, and the name of the session that a header gives."""
 
 
-def named_field(path: str, body: Any) -> str | None:
-    """The field that an error body names, where the protocol has a place for it; else what its message begins with."""
+def assert_names_a_field(path: str, sent: Mapping[str, Any], body: Any) -> None:
+    """``body``, of a 400, names a field of what was ``sent``, or one that could be: where the protocol has a place for that, and
+    with what the message begins with elsewhere."""
+    named = _named(path, body)
+    assert named is not None, body
+    schema = _DESCRIPTION["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    could_have = {
+        name
+        for option in (schema, *schema.get("anyOf", ()))
+        for name, shape in option.get("properties", {}).items()
+        if not (isinstance(shape, dict) and None in shape.get("enum", ()))  # refused, but for what changes nothing
+    }
+    found = _FIELD.match(named)
+    assert named in sent or (found and found[0] in could_have | _ANYWHERE | sent.keys()), body
+
+
+def _named(path: str, body: Any) -> str | None:
     protocol = protocol_of(path)
+    error = body["error"]
     match None if protocol is None else protocol.name:
         case None:
-            return body["error"]["field"]
+            return error["field"]
         case "openai_chat" | "openai_responses":
-            return body["error"]["param"]
+            return error["param"]
         case "gemini":
-            return body["error"]["details"][0]["fieldViolations"][0]["field"] if "details" in body["error"] else None
+            return error["details"][0]["fieldViolations"][0]["field"]
         case _:
-            found = _NAMED.match(body["error"]["message"])
-            return found and found[0]
+            return error["message"]
