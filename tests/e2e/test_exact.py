@@ -28,10 +28,6 @@ from tests.support.simulated_client.plan import Step, plans, play
 SYSTEM = "You are an agent.\nBe brief."
 CONVERSATIONS = 25
 """Random conversations of each profile; each takes about 0.2 s."""
-PLAYED = [(dialects()[0], profile) for profile in PROFILES] + [
-    (other, profile) for other in dialects()[1:] for profile in PROFILES[-2:]
-]
-"""With which dialect of the engine each profile is played: in the second one, those that do everything at once."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -93,14 +89,7 @@ def check_reason(request: Asked, reason: str) -> None:
             assert reason in ("fork:edit", "new"), reason
 
 
-@pytest.mark.parametrize(
-    ("server", "profile"), PLAYED, indirect=["server"], ids=[f"{dialect}-{profile.name}" for dialect, profile in PLAYED]
-)
-@settings(max_examples=CONVERSATIONS, suppress_health_check=list(HealthCheck))
-@given(steps=plans(odd_replies.COUNT), seed=st.integers(0, 2**16))
-async def test_random_conversations_are_kept(
-    server: ScriptedServer, profile: Profile, steps: list[Step], seed: int
-) -> None:
+async def check_conversation(server: ScriptedServer, profile: Profile, steps: list[Step]) -> None:
     agent, sid = await open_agent(server, profile)
     await play(agent, steps, odd_replies.marker)
     reasons = await reasons_of(server, sid)
@@ -111,6 +100,27 @@ async def test_random_conversations_are_kept(
     assert len(export["samples"]) == leaves(agent.asked)
     for request in agent.asked:
         check_reason(request, reasons[request.turn])
+
+
+@pytest.mark.parametrize("server", dialects()[:1], indirect=True, ids=str)
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+@settings(max_examples=CONVERSATIONS, suppress_health_check=list(HealthCheck))
+@given(steps=plans(odd_replies.COUNT), seed=st.integers(0, 2**16))
+async def test_random_conversations_are_kept(
+    server: ScriptedServer, profile: Profile, steps: list[Step], seed: int
+) -> None:
+    await check_conversation(server, profile, steps)
+
+
+@pytest.mark.parametrize("server", dialects()[1:], indirect=True, ids=str)
+@pytest.mark.parametrize("profile", PROFILES[-2:], ids=lambda profile: profile.name)
+@settings(max_examples=CONVERSATIONS, suppress_health_check=list(HealthCheck))
+@given(steps=plans(odd_replies.COUNT), seed=st.integers(0, 2**16))
+async def test_so_they_are_with_an_engine_of_the_other_dialect(
+    server: ScriptedServer, profile: Profile, steps: list[Step], seed: int
+) -> None:
+    """Those that do everything at once; ``make test-dialect`` plays all."""
+    await check_conversation(server, profile, steps)
 
 
 TOOL_TURNS = 30
