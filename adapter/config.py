@@ -9,6 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from adapter.types import Durability, HistoryPolicy
 
@@ -172,6 +173,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.admin_key is not None and not _is_key(self.admin_key):
             raise ConfigError(f"the admin key must have {LEAST_KEY} or more printable ASCII characters, without spaces")
+        if self.advertise_url is not None and not _is_base(self.advertise_url):
+            raise ConfigError(f"advertise_url is {self.advertise_url!r}; it takes http://HOST or https://HOST")
         if self.triton and self.triton_file is not None:
             raise ConfigError("triton and triton_file are both set; one of them is enough")
         for name, allowed in _CHOICES.items():
@@ -225,6 +228,14 @@ _RANGES: dict[str, tuple[float, float]] = {
     "replay_total_bytes": (0, 2**40),
     "replay_keep_s": (0, 86400),
 }
+
+
+def _is_base(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _is_key(text: str) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
 
+from adapter.config import ConfigError
 from adapter.errors import Interrupted
 from adapter.expiry import Expiry
 from adapter.http.app import build_app
@@ -30,12 +31,22 @@ Extend = Callable[[web.Application], None]
 """Adds to an application what is to be around its handlers."""
 
 
+@contextmanager
+def told_where(host: str, port: int) -> Iterator[None]:
+    """Raises: ConfigError, for an address that cannot be listened on."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; see --host and --port") from error
+
+
 @asynccontextmanager
 async def listening(
     state: ServerState, addresses: Sequence[Address] = (), extend: Extend = lambda app: None
 ) -> AsyncIterator[str]:
     """Serve ``state`` on the configured address, or on those given; gives the first one's base URL, with the port that was taken.
 
+    Raises: ConfigError, if one cannot be listened on.
     ``handler_cancellation``: a client that leaves cancels its handler, so the engine's slot is freed within milliseconds.
     ``auto_decompress``: ``adapter.http.encodings`` does it.
     """
@@ -55,7 +66,8 @@ async def listening(
     expiring = asyncio.create_task(Expiry(state.sessions, config).run())
     try:
         for address in addresses or [Address(config.host, config.port)]:
-            await web.TCPSite(runner, address.host, address.port, reuse_port=address.shared).start()
+            with told_where(address.host, address.port):
+                await web.TCPSite(runner, address.host, address.port, reuse_port=address.shared).start()
         host, port = runner.addresses[0][:2]
         yield f"http://{host}:{port}"
     finally:

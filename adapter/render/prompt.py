@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from jinja2 import TemplateSyntaxError
 from tokenizers import Tokenizer
 
 from adapter.errors import BadRequest
@@ -69,7 +70,7 @@ class Renderer:
         config = _read_json(directory / "tokenizer_config.json")
         source = _template_source(directory, config, template_file)
         end_ids = _named_ids(tokenizer, end_tokens) if end_tokens else _end_ids(directory, tokenizer, config)
-        return cls(tokenizer, ChatTemplate(source, _special_tokens(config)), end_ids)
+        return cls(tokenizer, _template(source, config, template_file or directory), end_ids)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -144,7 +145,10 @@ def _load_tokenizer(directory: Path) -> Tokenizer:
         raise TokenizerError(
             f"{path} does not exist; --tokenizer takes a folder with tokenizer.json and tokenizer_config.json"
         )
-    tokenizer = Tokenizer.from_file(str(path))
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library has no class of its own
+        raise TokenizerError(f"cannot read the tokenizer {path}: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -153,21 +157,34 @@ def _load_tokenizer(directory: Path) -> Tokenizer:
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    document = orjson.loads(path.read_bytes())
+    try:
+        document = orjson.loads(path.read_bytes())
+    except ValueError as error:
+        raise TokenizerError(f"{path} is not JSON: {error}") from error
     if not isinstance(document, dict):
         raise TokenizerError(f"{path} is not a JSON object")
     return document
 
 
+def _template(source: str, config: Mapping[str, Any], origin: Path) -> ChatTemplate:
+    try:
+        return ChatTemplate(source, _special_tokens(config))
+    except TemplateSyntaxError as error:
+        raise TokenizerError(f"the chat template of {origin} has a mistake in line {error.lineno}: {error}") from error
+
+
 def _template_source(directory: Path, config: Mapping[str, Any], template_file: Path | None) -> str:
     path = template_file or directory / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise TokenizerError(f"the chat template {path} is not text: {error}") from error
     if template_file is not None:
         raise TokenizerError(f"the chat template {template_file} does not exist")
     source = config.get("chat_template")
     if isinstance(source, list):  # several named templates; "default" is what apply_chat_template takes
-        source = {entry["name"]: entry["template"] for entry in source}.get("default")
+        source = {each.get("name"): each.get("template") for each in source if isinstance(each, dict)}.get("default")
     if not isinstance(source, str):
         raise TokenizerError(f"{directory} has no chat template; give one with --chat-template FILE")
     return source

@@ -22,7 +22,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from adapter.config import Config, ConfigError
+from adapter.config import Config
+from adapter.http.server import told_where
 from adapter.logs import event
 from adapter.workers.protocol import Assignment, message, read_message
 
@@ -200,7 +201,7 @@ def _ports(config: Config) -> tuple[Config, list[int]]:
         return dataclasses.replace(config, port=shared), own
     own = [config.port + 1 + slot for slot in range(config.workers)]
     for port in (config.port, *own):
-        _require_free(config.host, port)
+        _bound(config.host, port).close()
     return config, own
 
 
@@ -210,20 +211,12 @@ def _free_ports(host: str, count: int) -> list[int]:
         return [each.getsockname()[1] for each in found]
 
 
-def _require_free(host: str, port: int) -> None:
-    try:
-        _bound(host, port).close()
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; see --port") from error
-
-
 def _bound(host: str, port: int) -> socket.socket:
+    """Raises: ConfigError, if it cannot be listened on."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
+    with contextlib.ExitStack() as opened, told_where(host, port):
+        made = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
-    except OSError:
-        made.close()
-        raise
+        opened.pop_all()
     return made

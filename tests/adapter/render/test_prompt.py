@@ -50,6 +50,22 @@ def test_a_configuration_that_is_no_object(folder: Path) -> None:
         Renderer.load(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("tokenizer.json", b"{", "cannot read the tokenizer .*tokenizer.json: "),
+        ("tokenizer_config.json", b"{", "tokenizer_config.json is not JSON: "),
+        ("chat_template.jinja", b"\xff\xfe", "the chat template .* is not text: "),
+        ("chat_template.jinja", b"\n{% for %}", "the chat template of .* has a mistake in line 2: Expected an expr"),
+        ("tokenizer_config.json", b'{"chat_template": ["default"]}', "no chat template; give one with"),
+    ],
+)
+def test_a_damaged_file_is_named(folder: Path, name: str, content: bytes, reason: str) -> None:
+    (folder / name).write_bytes(content)
+    with pytest.raises(TokenizerError, match=reason):
+        Renderer.load(folder, end_tokens=["<|im_end|>"])
+
+
 def test_end_tokens_are_those_of_both_files_once(folder: Path) -> None:
     write(folder, "tokenizer_config.json", {"eos_token": {"content": "<|im_end|>"}, "chat_template": CHATML})
     write(folder, "generation_config.json", {"eos_token_id": [0, 2]})
