@@ -30,6 +30,8 @@ ATTEMPT_S = 5.0
 """For one attempt: the TCP connection, and the server's first frame."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 """Between attempts; doubled each time."""
+FLUSH_S = 1.0
+"""For the server to take the last bytes of a connection that is closed."""
 
 
 def _nobody() -> None:
@@ -81,6 +83,7 @@ class Connection:
                 await self._attempt
         if self._http2 is not None:
             self._http2.close("the connection was closed on our side")
+            await self._http2.gone(FLUSH_S)
         await self._channel.close()
 
     def _usable(self) -> Http2Connection | None:

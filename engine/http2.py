@@ -68,9 +68,10 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Bytes in, whole frames out. What is held of one that is not whole is less than ``MAX_FRAME``."""
+    """Bytes in, whole frames out. What is held of one that is not whole is bounded by ``max_frame``, bytes of payload."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self._max_frame = max_frame
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -80,7 +81,7 @@ class FrameReader:
         while size - at >= _HEADER.size:
             high, low, kind, flags, stream = _HEADER.unpack_from(data, at)
             length = high << 16 | low
-            if length > MAX_FRAME:
+            if length > self._max_frame:
                 raise Http2Error(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes")
             begin = at + _HEADER.size
             if size < begin + length:
@@ -136,6 +137,8 @@ def number_in(payload: bytes) -> int:
 def content_of(received: Frame) -> bytes:
     """The payload of DATA or HEADERS without padding and priority. Raises: Http2Error."""
     payload, padding = received.payload, 0
+    if not received.flags & (PADDED | HAS_PRIORITY):
+        return payload
     if received.flags & PADDED:
         padding, payload = (payload[0] if payload else MAX_FRAME), payload[1:]
     if received.kind == HEADERS and received.flags & HAS_PRIORITY:

@@ -14,6 +14,7 @@ answers have ended.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, cast
 
@@ -36,16 +37,13 @@ class Receiver(Protocol):
     """Who is given what comes on a stream. ``ended``: the server's side of it is over."""
 
     def headers(self, headers: Mapping[bytes, bytes], ended: bool) -> None: ...
-
     def data(self, data: bytes, ended: bool) -> None: ...
 
     def reset(self, code: int) -> None:
         """The server ended the stream with this error code."""
-        ...
 
     def lost(self, why: str) -> None:
-        """The connection is no more, or the server will not answer this stream."""
-        ...
+        """The connection is no more, or the server will not answer."""
 
 
 class Stream:
@@ -54,8 +52,9 @@ class Stream:
     def __init__(self, connection: Http2Connection, number: int, receiver: Receiver) -> None:
         self.number = number
         self.receiver = receiver
+        self.untaken = 0
+        """Bytes that came since the server was last told that it may send as many."""
         self._connection = connection
-        self._untaken = 0
         self._open = True
         self._sent_all = False
 
@@ -70,14 +69,11 @@ class Stream:
             if at == len(data):
                 return
 
-    def received(self, size: int) -> None:
-        self._untaken += size
-
     def took(self) -> None:
         """All that came so far was taken: the server may send as much again."""
-        if self._untaken >= STREAM_WINDOW // 2 and self._open:
-            self._connection.write(http2.window_update(self.number, self._untaken))
-            self._untaken = 0
+        if self.untaken >= STREAM_WINDOW // 2 and self._open:
+            self._connection.write(http2.window_update(self.number, self.untaken))
+            self.untaken = 0
 
     def ended(self) -> None:
         """The server said its last on it."""
@@ -118,6 +114,7 @@ class Http2Connection(asyncio.Protocol):
         """HEADERS that CONTINUATION has to follow, and the block so far."""
         self._over = False
         self._transport: asyncio.Transport
+        self._gone = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -125,8 +122,10 @@ class Http2Connection(asyncio.Protocol):
         self.write(http2.PREFACE + http2.settings_frame(_SETTINGS) + http2.window_update(0, more))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._end(f"the connection was lost{f': {error}' if error else ''}")
-        self._lose(self._streams.values(), f"the connection was lost{f': {error}' if error else ''}")
+        why = f"the connection was lost{f': {error}' if error else ''}"
+        self._end(why)
+        self._lose(self._streams.values(), why)
+        self._gone.set()
 
     def pause_writing(self) -> None:
         self.sending.pause()
@@ -157,10 +156,17 @@ class Http2Connection(asyncio.Protocol):
 
     def close(self, why: str) -> None:
         """Whatever is in flight fails."""
+        self.write(http2.go_away(ErrorCode.NO_ERROR, ""))
         self._end(why)
         self._lose(self._streams.values(), why)
-        self.write(http2.go_away(ErrorCode.NO_ERROR, ""))
         self._transport.close()
+
+    async def gone(self, limit_s: float) -> None:
+        """After ``close``: until the server has taken what was written, ``limit_s`` at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._gone.wait()
+        self._transport.abort()
 
     def write(self, data: bytes) -> None:
         if not self._transport.is_closing():
@@ -206,8 +212,8 @@ class Http2Connection(asyncio.Protocol):
         if stream is None:
             self._check_known(received.stream)
             return
-        data = http2.content_of(received) if received.flags & http2.PADDED else received.payload
-        stream.received(size)
+        data = http2.content_of(received)
+        stream.untaken += size
         stream.receiver.data(data, bool(received.flags & http2.END_STREAM))
 
     def _take_block(self, part: bytes, flags: int) -> None:
