@@ -173,8 +173,10 @@ class Config:
     def __post_init__(self) -> None:
         if self.admin_key is not None and not _is_key(self.admin_key):
             raise ConfigError(f"the admin key must have {LEAST_KEY} or more printable ASCII characters, without spaces")
-        if self.advertise_url is not None and not _is_base(self.advertise_url):
-            raise ConfigError(f"advertise_url is {self.advertise_url!r}; it takes http://HOST or https://HOST")
+        for name in ("advertise_url", "otel_endpoint"):
+            url = getattr(self, name)
+            if url is not None and not is_base_url(url):
+                raise ConfigError(f"{name} is {url!r}; it takes http://HOST or https://HOST")
         if self.triton and self.triton_file is not None:
             raise ConfigError("triton and triton_file are both set; one of them is enough")
         for name, allowed in _CHOICES.items():
@@ -230,7 +232,8 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-def _is_base(url: str) -> bool:
+def is_base_url(url: str) -> bool:
+    """Whether it is http or https, and names a host."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -42,7 +42,7 @@ def register(group: click.Group) -> None:
 
 @click.command()
 @click.option("--engine-dir", type=FOLDER, help=f"Of {CPP_MODEL}: the folder that trtllm-build wrote.")
-@click.option("--weight-version", type=click.IntRange(min=0), default=0, help="The version of its weights.")
+@click.option("--weight-version", type=click.IntRange(0, 2**31 - 1), default=0, help="The version of its weights.")
 @_settings
 @click.argument("model")
 @click.argument("target", type=FOLDER)
@@ -55,6 +55,8 @@ def render(engine_dir: Path | None, weight_version: int, settings: tuple[str, ..
     from engine.repository import render_repository
 
     given = _pairs(settings)
+    if model != CPP_MODEL and engine_dir is not None:
+        raise click.UsageError(f"--engine-dir is for {CPP_MODEL}; others take their folder with --set")
     if model != CPP_MODEL:
         version = {"weight_version": str(weight_version)} if weight_version else {}
         acting(lambda: render_repository(model, target, {**given, **version}))
@@ -123,7 +125,11 @@ def build(
 @click.option("--gpus", default="", help="Which GPUs, with commas between them. Default: from 0 on.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=int, default=8001, show_default=True, help="First gRPC port; three ports a replica; 0: free ones."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8001,
+    show_default=True,
+    help="First gRPC port; three ports a replica; 0: free ones.",
 )
 @click.option("--endpoints", type=FOLDER, help="File for the addresses, as `serve --triton-file` reads it.")
 @click.option("--run-dir", type=FOLDER, help="Folder for repositories and logs. Default: a temporary one.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import ipaddress
 import json
 import os
@@ -12,6 +13,8 @@ from typing import Any
 
 import click
 
+from adapter.config import is_base_url
+
 DEFAULT_URL = "http://127.0.0.1:8400"
 
 ADMIN_KEY = "ROLLSERVE_ADMIN_KEY"
@@ -20,7 +23,11 @@ ADMIN_KEY = "ROLLSERVE_ADMIN_KEY"
 
 def call(method: str, url: str, path: str, body: Any = None) -> Any:
     """One request to a running server. Raises: click.ClickException, with the server's own message."""
-    return json.loads(_answer(method, url, path, None if body is None else json.dumps(body).encode())[1])
+    answer = _answer(method, url, path, None if body is None else json.dumps(body).encode())[1]
+    try:
+        return json.loads(answer)
+    except ValueError as error:
+        raise click.ClickException(f"{url} answers {path} with no JSON; is a rollserve server there?") from error
 
 
 def fetch(url: str, path: str, accept: Container[int] = ()) -> tuple[int, bytes]:
@@ -29,6 +36,8 @@ def fetch(url: str, path: str, accept: Container[int] = ()) -> tuple[int, bytes]
 
 
 def _answer(method: str, url: str, path: str, data: bytes | None, accept: Container[int] = ()) -> tuple[int, bytes]:
+    if not is_base_url(url):
+        raise click.ClickException(f"{url!r} is no URL of a server; it has the form {DEFAULT_URL}")
     key = os.environ.get(ADMIN_KEY)
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     request = urllib.request.Request(url.rstrip("/") + path, data=data, headers=headers, method=method)
@@ -42,6 +51,10 @@ def _answer(method: str, url: str, path: str, data: bytes | None, accept: Contai
         raise click.ClickException(f"{method} {path}: {error.status} {_message(error.read())}{hint}") from error
     except urllib.error.URLError as error:
         raise click.ClickException(f"no server at {url} ({error.reason}); start one with `rollserve up`") from error
+    except http.client.InvalidURL as error:
+        raise click.ClickException(f"{method} {path!r} cannot be asked for: {error}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise click.ClickException(f"{url} broke off its answer to {path}: {error!r}") from error
 
 
 def is_loopback(host: str) -> bool:

@@ -53,7 +53,7 @@ def resume(url: str, as_json: bool) -> None:
 @_hold_options
 @click.option("--path", help="The checkpoint, as the engine's host sees it.")
 @click.option("--model", help="The served model. Default: the first.")
-@click.argument("version", type=click.IntRange(min=0))
+@click.argument("version", type=click.IntRange(0, 2**31 - 1))
 def weights(
     url: str,
     as_json: bool,

@@ -22,6 +22,7 @@ from engine.errors import LaunchFailed
 from engine.launch import EmbeddedTriton, TritonOptions
 
 PORTS_EACH = 3
+LAST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,14 @@ class FleetPlan:
     """The model is TensorRT-LLM's C++ one."""
 
     def options(self, replica: int) -> TritonOptions:
-        """Raises: LaunchFailed, if there are not enough GPUs; RepositoryError."""
+        """Raises: LaunchFailed, if there are not enough GPUs or ports; RepositoryError."""
         folder = self.run_dir / f"replica-{replica}"
         folder.mkdir(parents=True, exist_ok=True)
         ports = [self.base_port and self.base_port + PORTS_EACH * replica + place for place in range(PORTS_EACH)]
+        if ports[-1] > LAST_PORT:
+            raise LaunchFailed(
+                f"replica {replica} would need the ports up to {ports[-1]}; {LAST_PORT} is the last there is"
+            )
         env = {"HF_HUB_OFFLINE": "1"}
         if self.gpus_each:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(self._gpus_of(replica))

@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import contextlib
 import importlib.util
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +33,10 @@ PROGRESS_S = 10.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if mistake := _mistake(arguments):
+        parser.error(mistake)
     if any(importlib.util.find_spec(name) is None for name in ("locust", "psutil")):
         print("Locust is missing; install it: pip install 'rollserve[loadtest]'", file=sys.stderr)
         return 2
@@ -63,6 +67,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tokenizer", type=Path, help="Folder; default: the demo model's.")
     parser.add_argument("--out", type=Path, default=Path(".loadtest"), help="Folder (default: %(default)s).")
     return parser
+
+
+def _mistake(arguments: argparse.Namespace) -> str | None:
+    """What is wrong with a value, for people."""
+    at_least = {"users": 1, "workers": 1, "minutes": 0.01, "gap_scale": 0.0, "scale": 0.0001}
+    for name, least in at_least.items():
+        value = getattr(arguments, name)
+        if not (least <= value and math.isfinite(value)):
+            return f"argument --{name.replace('_', '-')}: it is {value}, and must be {least:g} or more"
+    if arguments.scale > 1:
+        return f"argument --scale: it is {arguments.scale}, and must be 1 or less"
+    if arguments.url is not None and not arguments.url.startswith(("http://", "https://")):
+        return f"argument --url: {arguments.url!r} has not the form http://HOST:PORT"
+    if arguments.no_sessions and arguments.url is None:
+        return "argument --no-sessions: it is for a server that is named with --url"
+    return None
 
 
 async def _run(arguments: argparse.Namespace) -> int:

@@ -32,3 +32,35 @@ async def test_the_key_is_taken_from_the_environment(serve, monkeypatch) -> None
 )  # fmt: skip
 def test_who_can_reach_a_server(host, loopback) -> None:
     assert is_loopback(host) is loopback
+
+
+@pytest.mark.parametrize("url", ["", "nope", "127.0.0.1:8400", "ftp://host", "file:///etc", "http://"])
+def test_what_is_no_url_of_a_server(url: str) -> None:
+    with pytest.raises(click.ClickException, match=r"is no URL of a server; it has the form http://127"):
+        call("GET", url, "/v1/sessions")
+
+
+def test_a_path_that_cannot_be_asked_for() -> None:
+    with pytest.raises(click.ClickException, match="cannot be asked for"):
+        call("GET", "http://127.0.0.1:1", "/v1/sessions/a\nb")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"", "broke off its answer to /x: RemoteDisconnected"),
+        (b"SSH-2.0-server\r\n", "broke off its answer to /x: BadStatusLine"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "broke off its answer to /x: IncompleteRead"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n<p/>", "answers /x with no JSON; is a rollserve server there"),
+    ],
+)
+async def test_what_is_no_answer_of_ours(answer: bytes, told: str) -> None:
+    async def give(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(give, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        with pytest.raises(click.ClickException, match=told):
+            await asyncio.to_thread(call, "GET", f"http://{host}:{port}", "/x")

@@ -40,6 +40,7 @@ async def test_a_host_that_is_not_this_machine(qwen, host: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "host", "host:8400", "ftp://host", "http://", "https:///x", "http://["])
-def test_a_url_to_advertise_that_is_none(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"advertise_url is .*; it takes http://HOST or https://HOST"):
-        Config(advertise_url=url)
+def test_a_url_that_is_none(url: str) -> None:
+    for setting in ("advertise_url", "otel_endpoint"):
+        with pytest.raises(ConfigError, match=f"{setting} is .*; it takes http://HOST or https://HOST"):
+            Config(**{setting: url})  # type: ignore[arg-type]
