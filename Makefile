@@ -55,7 +55,7 @@ test-dialect: $(INSTALLED) ## The client, trajectory, golden, SDK and agent CLI 
 test-faults: $(INSTALLED) ## Kill every part of a running system at random for three minutes, under load (FAULT_SECONDS, FAULT_SEED)
 	@$(BIN)/python -m pytest -m faults tests/faults $(ARGS)
 
-fuzz: $(INSTALLED) ## Make up requests for every operation of /openapi.json (FUZZ_EXAMPLES=300 of each)
+fuzz: $(INSTALLED) ## Make up requests, keys and bytes for every operation of /openapi.json (FUZZ_EXAMPLES=300 of each)
 	@FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-300} $(BIN)/python -m pytest --timeout 0 tests/fuzz $(ARGS)
 
 bench: $(INSTALLED) ## All benchmarks, beside their goals and the last run (ARGS='--only turn', --quick, --json FILE)

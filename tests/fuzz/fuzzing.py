@@ -161,6 +161,11 @@ _VALID: Mapping[str, dict[str, Any]] = MappingProxyType(
 )
 
 
+def share(path: str) -> int:
+    """Inputs for one operation: fewer where another has the same handler and the same body."""
+    return EXAMPLES // 2 if path.startswith((PREFIX, "/v1/models/{model}:")) else EXAMPLES
+
+
 def plain(path: str) -> str:
     return path.removeprefix(PREFIX)
 

@@ -18,18 +18,7 @@ from hypothesis import strategies as st
 
 from adapter.http.session_name import CLIENT_HEADERS
 from tests.fuzz.conftest import FuzzedServer
-from tests.fuzz.fuzzing import (
-    EXAMPLES,
-    NEVER,
-    OPERATIONS,
-    PREFIX,
-    WITH_BODY,
-    examples,
-    naming,
-    open_places,
-    send,
-    valid_body,
-)
+from tests.fuzz.fuzzing import NEVER, OPERATIONS, WITH_BODY, examples, naming, open_places, send, share, valid_body
 
 # The server runs in this process: its random numbers are none of hypothesis' business.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
@@ -61,7 +50,7 @@ def test_what_the_description_allows(
     succeeded = any(status < 300 for status in statuses)
     assert succeeded is ((path, method) not in NEVER), statuses
 
-    @examples(EXAMPLES // 2 if path.startswith(PREFIX) else EXAMPLES)
+    @examples(share(path))
     @given(case=operation.as_strategy(), known=st.booleans())
     def check(case: Any, known: bool) -> None:
         attempt(case, known)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from adapter.http.auth import Role, role_needed
 from tests.fuzz.conftest import FuzzedServer
-from tests.fuzz.fuzzing import ADMIN, EXAMPLES, OPERATIONS, SECONDS, WITH_BODY, examples, naming, send, valid_body
+from tests.fuzz.fuzzing import ADMIN, OPERATIONS, SECONDS, WITH_BODY, examples, naming, send, share, valid_body
 from tests.fuzz.test_description import place_in
 
 SECRET = "nobody-else-reads-this"
@@ -90,10 +90,10 @@ SECURED = [(path, method) for path, method in OPERATIONS if role_needed(path) is
 def test_no_key_and_wrong_keys(
     keyed: FuzzedServer, with_keys: Any, connection: requests.Session, tried: Any, keys: Keys, path: str, method: str
 ) -> None:
-    statuses = tried(f"{method.upper()} {path}, without its key")
+    statuses = tried("all operations, without their key")
     before = snapshot(keyed.url, connection)
 
-    @examples(EXAMPLES)
+    @examples(share(path))
     @given(key=wrong_keys(keys), place=st.sampled_from(PLACES))
     def check(key: str | None, place: Any) -> None:
         headers, query = place(key) if key is not None else ({}, {})
@@ -110,7 +110,7 @@ def test_another_sessions_key(
     keyed: FuzzedServer, with_keys: Any, connection: requests.Session, tried: Any, keys: Keys, path: str, method: str
 ) -> None:
     """What the victim's session is named by has no say: a path of its is not there, any other route is the other's own."""
-    statuses = tried(f"{method.upper()} {path}, with another's key")
+    statuses = tried("all operations, with another session's key")
     before = snapshot(keyed.url, connection)[1:]
     for place in PLACES:
         headers, query = place(keys.other)

@@ -30,6 +30,7 @@ from tests.fuzz.fuzzing import (
     examples,
     open_places,
     send,
+    share,
     valid_body,
 )
 from tests.fuzz.test_description import place_in
@@ -92,7 +93,7 @@ def test_a_body_that_is_almost_valid(
     numbers = itertools.count()
     reached: dict[str, str] = {}
 
-    @examples(4 * EXAMPLES if not path.startswith(PREFIX) else EXAMPLES)
+    @examples(4 * share(path))
     @given(body=spoilt(valid_body(path)))
     def check(body: dict[str, Any]) -> None:
         if not reached or path.endswith("finish"):  # over with its session
