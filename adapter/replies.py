@@ -23,6 +23,7 @@ import xxhash
 
 from adapter.errors import Gone, KeyReused, NotFound
 from adapter.jsontext import dump_json
+from adapter.protocols.known import KnownBeginning, list_digest
 from adapter.records import ReplyRecord
 from adapter.reply import LiveReply, ReplyState
 
@@ -128,14 +129,16 @@ class ReplyBook:
         """Replies up to this number were given in an earlier process."""
         self._count = max(self._count, number)
 
-    def find(self, route: str, body: Mapping[str, Any], key: str | None, *, is_retry: bool) -> LiveReply | None:
-        """The reply that this request shall be given, if it is not to be sampled anew.
+    def find(
+        self, route: str, body: Mapping[str, Any], key: str | None, *, is_retry: bool, asked: str | None = None
+    ) -> LiveReply | None:
+        """The reply that this request shall be given, if it is not to be sampled anew. ``asked`` is its digest, if that is known.
 
         Raises: KeyReused, if ``key`` came with another request, as far as that is still known.
         """
         self._budget.sweep()
         for reply in sorted((*self._running.values(), *self._undelivered), key=lambda one: one.number, reverse=True):
-            is_same = reply.route == route and _answers(reply, body)
+            is_same = reply.route == route and _answers(reply, body, asked)
             if key is not None and key == reply.key and reply.is_known and not is_same:
                 raise KeyReused(
                     f"the idempotency key {key[:64]!r} was used for another request", field="Idempotency-Key"
@@ -217,20 +220,25 @@ class ReplyBook:
 
 def record_of(reply: LiveReply, end: bytes) -> ReplyRecord | None:
     """``reply`` with its ``end`` as a journal keeps it; None if the beginning of it, or the request, is no longer kept."""
-    if reply.body is None or reply.events.first > 0:
+    asked = digest(reply.body) if reply.body is not None else reply.digest
+    if asked is None or reply.events.first > 0:
         return None
     with reply.observer() as reader:
         wire = reader.take(reply.events.size + 1) + end
-    return ReplyRecord(reply.number, reply.route, digest(reply.body), reply.key, reply.wire_id, reply.headers, wire)
+    return ReplyRecord(reply.number, reply.route, asked, reply.key, reply.wire_id, reply.headers, wire)
 
 
-def digest(body: Mapping[str, Any]) -> str:
-    """The same for equal bodies. A member that is a list counts as it is written: clients do not shuffle keys in their history."""
+def digest(body: Mapping[str, Any], history: str | None = None, known: KnownBeginning | None = None) -> str:
+    """The same for equal bodies. A member that is a list counts as it is written: clients do not shuffle keys in their history.
+
+    Of the member ``history`` the beginning may be ``known`` and not be in ``body``.
+    """
     lists = {name: value for name, value in body.items() if isinstance(value, list)}
     rest = {name: value for name, value in body.items() if name not in lists}
     seen = xxhash.xxh3_128(_sorted_json(rest))
     for name in sorted(lists):
-        seen.update(dump_json([name, lists[name]]))
+        before = known.listed if known is not None and name == history else None
+        seen.update(dump_json(name) + list_digest(lists[name], before))
     return seen.hexdigest()
 
 
@@ -241,7 +249,7 @@ def _sorted_json(value: Any) -> bytes:
         return json.dumps(value, sort_keys=True).encode()
 
 
-def _answers(reply: LiveReply, body: Mapping[str, Any]) -> bool:
+def _answers(reply: LiveReply, body: Mapping[str, Any], asked: str | None) -> bool:
     if reply.digest is not None:
-        return reply.digest == digest(body)
+        return reply.digest == (asked or digest(body))
     return reply.body == body

@@ -70,10 +70,11 @@ class LiveReply:
         *,
         background: bool = False,
         keep_bytes: int | None = None,
+        digest: str | None = None,
     ) -> None:
         self.route = route
-        self.body: Mapping[str, Any] | None = body
-        """None once the same request could not be given this reply any more."""
+        self.body: Mapping[str, Any] | None = body if digest is None else None
+        """None once the same request could not be given this reply any more, and where ``digest`` stands for it."""
         self.key = key
         self.background = background
         self.number = 0
@@ -95,8 +96,8 @@ class LiveReply:
         """Called when the last event was written for the first time."""
         self.on_commit: Callable[[bytes], ResponseRecord | None] | None = None
         """Called just before its turn is recorded, with what makes it complete; gives it as a stored response is recorded."""
-        self.digest: str | None = None
-        """Of the request, where the request itself is gone: the reply was recovered from a journal."""
+        self.digest = digest
+        """Of the request, where the request itself is not kept."""
         self.on_end: list[Callable[[LiveReply], None]] = []
         """Each is called once, in this order, when no more will come."""
         self._render_error: Callable[[AdapterError], bytes] | None = None

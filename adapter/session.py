@@ -16,6 +16,7 @@ from adapter.errors import BadRequest, Gone, TooManyRequests, Unavailable
 from adapter.feed import SessionFeed
 from adapter.footprint import turn_bytes
 from adapter.logs import event
+from adapter.protocols.known import KnownBeginnings
 from adapter.recorder import Recorder
 from adapter.records import Answered, ResponseRecord
 from adapter.replies import ReplyBook
@@ -58,6 +59,8 @@ class Session:
     """A task may run several turns: the choices of one reply."""
     turns_started: int = 0
     responses: ResponseStore = field(default_factory=ResponseStore)
+    known: dict[str, KnownBeginnings] = field(default_factory=dict)
+    """What requests began with, by protocol."""
     finishing: tuple[FinishRequest, asyncio.Task[bytes]] | None = None
     """The finish that runs: the same request again joins it."""
     key_fingerprint: str | None = None

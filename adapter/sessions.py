@@ -110,6 +110,10 @@ class Sessions:
             raise Gone(f"session {sid!r} is finished")
         raise NotFound(f"there is no session {sid!r}; open it with POST /v1/sessions", field="session")
 
+    def at_hand(self, sid: str) -> Session | None:
+        """A live session that is in memory, or None."""
+        return self._live.get(sid)
+
     def known(self, sid: str) -> Session | None:
         """A live session, or None. Raises: SessionDamaged, OwnedElsewhere."""
         self._ownership.require(sid)

@@ -171,6 +171,8 @@ class ChatRequest:
     normalised: tuple[Normalised, ...] = ()
     reply_context: Any = None
     """What the protocol needs of the request to write its reply, in its own terms; opaque to everything else."""
+    checkpoint: Any = None
+    """Where the reading of a request that begins like this one can go on, for the protocol; opaque to everything else."""
     unused_fields: tuple[str, ...] = ()
     """Fields that were accepted though they have no effect here, since they only describe the client."""
 

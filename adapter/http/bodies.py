@@ -15,6 +15,12 @@ from adapter.http.state import STATE
 
 async def read_json_object(request: web.Request, *, optional: bool = False) -> dict[str, Any]:
     """The body as a JSON object; an empty one where ``optional``. Raises: BodyTooLarge, UnsupportedEncoding, BadRequest."""
+    raw = await read_body(request)
+    return {} if optional and not raw.strip() else json_object(raw)
+
+
+async def read_body(request: web.Request) -> bytes:
+    """Decoded, if it came encoded. Raises: BodyTooLarge, UnsupportedEncoding, BadRequest."""
     try:
         raw = await request.read()
     except web.HTTPRequestEntityTooLarge as error:
@@ -25,8 +31,11 @@ async def read_json_object(request: web.Request, *, optional: bool = False) -> d
     if encodings:
         limit = request.app[STATE].services.config.max_body_bytes
         raw = await asyncio.to_thread(decoded, raw, encodings, limit)
-    if optional and not raw.strip():
-        return {}
+    return raw
+
+
+def json_object(raw: bytes) -> dict[str, Any]:
+    """Raises: BadRequest."""
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

@@ -24,6 +24,7 @@ from aiohttp import web
 from adapter.errors import AdapterError, BadRequest, Gone, Interrupted, NotFound
 from adapter.http.bodies import read_json_object
 from adapter.http.failures import Handler, MethodNotAllowed
+from adapter.http.incoming import Incoming
 from adapter.http.session_name import REFERRED_SESSION, known_session, load_named
 from adapter.http.state import PROTOCOL, STATE
 from adapter.http.stream import EventStream
@@ -77,7 +78,8 @@ async def create(request: web.Request) -> web.StreamResponse:
     background, stored = body.get("background") is True, body.get("store") is not False
     if background and not stored:
         raise BadRequest("has to be true for a response in the background", field="store")
-    asked = ask(request, RESPONSES, conversation.body, background=background)
+    incoming = Incoming(conversation.body, RESPONSES.parse_request(conversation.body))
+    asked = ask(request, RESPONSES, incoming, background=background)
     if stored and asked.maker is not None:
         _keep(asked, conversation)
     if background and not asked.chat.stream:

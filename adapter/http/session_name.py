@@ -39,6 +39,12 @@ def session_of(request: web.Request, sessions: Sessions, protocol: WireProtocol,
     return sessions.find(sid) if sid is not None else sessions.find_or_open(_own_name(request, protocol, body))
 
 
+def session_at_hand(request: web.Request, sessions: Sessions) -> Session | None:
+    """The session that the request names without its body, if that is in memory here."""
+    sid = _given_name(request) or _header_name(request)
+    return None if sid is None else sessions.at_hand(sid)
+
+
 async def load_named(request: web.Request, protocol: WireProtocol, body: Mapping[str, Any]) -> None:
     """Have the session in memory that ``session_of`` will look for; one that the URL or the key names is by now (``http.auth``)."""
     if _given_name(request) is None:

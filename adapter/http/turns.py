@@ -12,6 +12,7 @@ from aiohttp import web
 from adapter.http.bodies import read_json_object
 from adapter.http.choices import ChoicesMaker
 from adapter.http.failures import Handler
+from adapter.http.incoming import Incoming, read_incoming
 from adapter.http.making import ReplyMaker
 from adapter.http.session_name import known_session, load_named, session_of
 from adapter.http.state import PROTOCOL, STATE
@@ -37,9 +38,13 @@ def turn_handler(protocol: WireProtocol, amend: Amend = _as_it_is, style: Stream
 
     async def handle(request: web.Request) -> web.StreamResponse:
         request[PROTOCOL] = protocol
-        body = amend(request, await read_json_object(request))
-        await load_named(request, protocol, body)
-        asked = ask(request, protocol, body)
+        if amend is _as_it_is:
+            incoming = await read_incoming(request, protocol)
+        else:
+            body = amend(request, await read_json_object(request))
+            incoming = Incoming(body, protocol.parse_request(body))
+        await load_named(request, protocol, incoming.body)
+        asked = ask(request, protocol, incoming)
         return await answer(request, asked.reply, stream=asked.chat.stream, style=style)
 
     return handle
@@ -55,19 +60,21 @@ class Asked:
     maker: ReplyMaker | None
 
 
-def ask(request: web.Request, protocol: WireProtocol, body: dict[str, Any], *, background: bool = False) -> Asked:
-    """Find the reply to ``body``, or start one; nothing of that has happened yet when this returns. Raises: AdapterError."""
-    chat = _streamed_by_header(request, body, protocol.parse_request(body))
+def ask(request: web.Request, protocol: WireProtocol, incoming: Incoming, *, background: bool = False) -> Asked:
+    """Find the reply to a request, or start one; nothing of that has happened yet when this returns. Raises: AdapterError."""
+    body = incoming.body
+    chat = _streamed_by_header(request, body, incoming.chat)
     state = request.app[STATE]
     state.services.models.find(chat.model)  # before anything is opened for it
     session = session_of(request, state.sessions, protocol, body)
     key = request.headers.get("Idempotency-Key")
-    reply = session.replies.find(protocol.name, body, key, is_retry=_is_retry(request))
+    incoming.remember(session, protocol)
+    reply = session.replies.find(protocol.name, body, key, is_retry=_is_retry(request), asked=incoming.asked)
     if reply is not None:
         state.services.watching.metrics.retried(Retry.JOINED if reply.open else Retry.REPLAYED)
         return Asked(chat, session, reply, None)
     keep_bytes = state.services.config.replay_reply_bytes
-    reply = LiveReply(protocol.name, body, key, background=background, keep_bytes=keep_bytes)
+    reply = LiveReply(protocol.name, body, key, background=background, keep_bytes=keep_bytes, digest=incoming.asked)
     return Asked(chat, session, reply, start_reply(request, session, protocol, chat, reply))
 
 

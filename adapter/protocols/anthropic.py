@@ -14,6 +14,7 @@ from adapter.protocols.anthropic_reply import ThinkingDisplay
 from adapter.protocols.anthropic_request import parse_messages_request
 from adapter.protocols.anthropic_stream import AnthropicStream
 from adapter.protocols.common import manager_message, neutral_finish_reason
+from adapter.protocols.history import Checkpoint
 from adapter.types import ChatRequest, ParsedModelOutput, Reply, Usage
 from engine.types import FinishReason
 
@@ -22,9 +23,13 @@ class AnthropicMessages:
     """``base.WireProtocol`` for Messages. ``Reply.wire`` is ``(content blocks, stop_reason)``."""
 
     name = "anthropic"
+    history = "messages"
 
     def parse_request(self, body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
         return parse_messages_request(body, without)
+
+    def parse_rest(self, body: Mapping[str, Any], known: Checkpoint | None) -> ChatRequest:
+        return parse_messages_request(body, known=known)
 
     def body_session(self, body: Mapping[str, Any]) -> str | None:
         """``metadata.session_id``, or the ``session_id`` in the JSON text that Claude Code puts into ``metadata.user_id``."""

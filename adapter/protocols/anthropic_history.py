@@ -13,7 +13,7 @@ from typing import Any
 from adapter.errors import BadRequest
 from adapter.protocols.anthropic_tools import MessagesTools
 from adapter.protocols.common import assistant_message, join_parts, tool_call
-from adapter.protocols.history import History
+from adapter.protocols.history import CannotGoOn, Checkpoint, History, last_index
 from adapter.protocols.knobs import unused_names
 from adapter.protocols.normalise import Normaliser
 from adapter.protocols.reading import Fields
@@ -33,21 +33,34 @@ class MessagesHistory(History):
         self._last_user = -1
         """Index of the last user message of the wire."""
 
-    def read(self, fields: Fields) -> None:
-        """Raises: BadRequest."""
+    def read(self, fields: Fields, known: Checkpoint | None = None) -> Checkpoint | None:
+        """Gives where a request that begins like this one can go on, if it can; ``messages`` are what follows ``known``.
+
+        Raises: BadRequest; CannotGoOn.
+        """
+        if known is not None and self._tools.deferred:
+            raise CannotGoOn
         self._add_system(fields, "system")
-        wire = fields.objects("messages")
+        self.begin_messages(known)
+        before = 0 if known is None else known.count
+        wire = fields.objects("messages", before)
         if not wire:
             raise fields.wrong("messages", "at least one message is required")
-        self._last_user = max((at for at, message in enumerate(wire) if message.get("role") == "user"), default=-1)
+        roles = [message.get("role") for message in wire]
+        self._last_user = last_index(roles, "user")
+        # The last message of all may be the beginning of the reply, which is another thing once more follows it.
+        last_reply = last_index(roles[:-1], "assistant")
+        found = None
         for at, message in enumerate(wire):
             self._read_message(at, message)
+            if at == last_reply and "system" not in roles[:at] and not self._tools.deferred:
+                found = self.checkpoint(before + at + 1)
         self.end_results()
         if self.messages and self.messages[-1]["role"] == "assistant":
-            last = max(at for at, message in enumerate(wire) if message.get("role") == "assistant")
-            self.continue_last(fields, f"messages.{last}")
+            self.continue_last(fields, f"messages.{before + last_index(roles, 'assistant')}")
         if not self.messages:
             raise fields.wrong("messages", "must not be empty")
+        return found
 
     def _read_message(self, at: int, message: Fields) -> None:
         match message.text("role"):

@@ -13,6 +13,7 @@ from typing import Any
 from adapter.protocols.anthropic_history import MessagesHistory
 from adapter.protocols.anthropic_reply import ThinkingDisplay
 from adapter.protocols.anthropic_tools import read_tool_choice, read_tools
+from adapter.protocols.history import Checkpoint
 from adapter.protocols.knobs import (
     FOREIGN_KNOBS,
     SAMPLING_KNOBS,
@@ -49,14 +50,19 @@ _THINKING_TYPES = {"enabled": True, "adaptive": True, "disabled": False, "betwee
 """``between_tools``: no thinking but notes between calls, which are something that no model here writes."""
 
 
-def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = ()) -> ChatRequest:
-    """``without``: rules of ``normalise`` to leave out. Raises: BadRequest."""
+def parse_messages_request(
+    body: Mapping[str, Any], without: Collection[str] = (), known: Checkpoint | None = None
+) -> ChatRequest:
+    """``without``: rules of ``normalise`` to leave out. ``known`` is what stands before the messages of ``body``.
+
+    Raises: BadRequest; CannotGoOn.
+    """
     fields = Fields.of_body(body)
     refuse_knobs(fields, REFUSED)
     normaliser = Normaliser(without)
     tools = read_tools(fields)
     history = MessagesHistory(normaliser, tools)
-    history.read(fields)
+    checkpoint = history.read(fields, known)
     tool_choice, parallel = read_tool_choice(fields, tools)
     sampling = read_sampling(fields)
     max_tokens = fields.integer_or_none("max_tokens", 1)
@@ -83,6 +89,7 @@ def parse_messages_request(body: Mapping[str, Any], without: Collection[str] = (
         handles=history.handles,
         normalised=tuple(normaliser.taken),
         reply_context=_read_display(fields),
+        checkpoint=checkpoint,
         unused_fields=tuple(unused),
     )
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from adapter.errors import AdapterError
 from adapter.ids import IdSource
+from adapter.protocols.history import Checkpoint
 from adapter.types import ChatRequest, ParsedModelOutput, Reply, ReplyEvent, TokenLogProb, Usage
 from engine.types import FinishReason
 
@@ -73,6 +74,22 @@ class WireProtocol(Protocol):
 
     def render_error(self, error: AdapterError) -> dict[str, Any]:
         """The protocol's error body, naming ``error.field`` where there is one."""
+        ...
+
+
+@runtime_checkable
+class GoesOn(Protocol):
+    """What a protocol offers besides if it can read a request from where an earlier one with the same beginning was read to."""
+
+    name: str
+    history: str
+    """The member of a body whose items are its messages."""
+
+    def parse_rest(self, body: Mapping[str, Any], known: Checkpoint | None) -> ChatRequest:
+        """As ``parse_request`` of the whole; ``body`` holds only the messages behind ``known``.
+
+        Raises: BadRequest; CannotGoOn.
+        """
         ...
 
 

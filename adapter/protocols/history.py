@@ -6,11 +6,31 @@ Results of tools come in runs, one run after each assistant message with calls; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from adapter.protocols.normalise import Normaliser
 from adapter.protocols.reading import Fields
-from adapter.types import Message
+from adapter.types import Message, Normalised
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a history is up to a reply in it, the system prompt apart: a request with the same beginning goes on from here."""
+
+    count: int
+    """Messages of the wire."""
+    messages: tuple[Message, ...]
+    handles: tuple[tuple[str, ...], ...]
+    calls: Mapping[str, int]
+    call_count: int
+    unused: tuple[str, ...]
+    taken: tuple[Normalised, ...]
+
+
+class CannotGoOn(Exception):
+    """The beginning of a request means something else in this one, though it is the same: read all of it."""
 
 
 class History:
@@ -27,6 +47,30 @@ class History:
         self._run: list[tuple[int, str]] = []
         self._run_first: Fields | None = None
         self._run_texts: set[tuple[int, str]] = set()
+        self._begins = (0, 0)
+
+    def begin_messages(self, known: Checkpoint | None) -> None:
+        """The system prompt was read; the messages follow, those up to ``known`` left out."""
+        self._begins = len(self.messages), len(self._normaliser.taken)
+        if known is not None:
+            self.messages += known.messages
+            self._handles += known.handles
+            self._calls, self._call_count = dict(known.calls), known.call_count
+            self.unused += known.unused
+            self._normaliser.taken += known.taken
+
+    def checkpoint(self, count: int) -> Checkpoint:
+        """Behind a reply, which ends every run of results; ``count`` messages of the wire were read."""
+        messages, taken = self._begins
+        return Checkpoint(
+            count,
+            tuple(self.messages[messages:]),
+            tuple(self._handles[messages:]),
+            dict(self._calls),
+            self._call_count,
+            tuple(self.unused),
+            tuple(self._normaliser.taken[taken:]),
+        )
 
     @property
     def handles(self) -> tuple[tuple[str, ...], ...]:
@@ -85,3 +129,8 @@ class History:
         """``name`` is a field without effect."""
         if name not in self.unused:
             self.unused.append(name)
+
+
+def last_index(items: Sequence[Any], wanted: Any) -> int:
+    """-1 if it is not there."""
+    return next((at for at in range(len(items) - 1, -1, -1) if items[at] == wanted), -1)

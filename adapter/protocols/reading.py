@@ -131,10 +131,10 @@ class Fields:
             raise self._not(name, "an object", None)
         return value
 
-    def objects(self, name: str) -> list[Fields]:
-        """An array of objects; empty if absent."""
+    def objects(self, name: str, first: int = 0) -> list[Fields]:
+        """An array of objects; empty if absent. ``first`` items before these were taken out of it."""
         made = []
-        for index, item in enumerate(self._array(name)):
+        for index, item in enumerate(self._array(name, first), first):
             if not isinstance(item, dict):
                 raise self._not(f"{name}.{index}", "an object", item)
             made.append(Fields(item, self, name, index))
@@ -168,13 +168,13 @@ class Fields:
             raise self.wrong(name, f"must not nest deeper than {MAX_DEPTH} levels")
         return value
 
-    def _array(self, name: str) -> list[Any]:
+    def _array(self, name: str, first: int = 0) -> list[Any]:
         value = self.values.get(name)
         if value is None:
             return []
         if not isinstance(value, list):
             raise self._not(name, "an array", value)
-        if len(value) > MAX_ITEMS:
+        if first + len(value) > MAX_ITEMS:
             raise self.wrong(name, f"must hold at most {MAX_ITEMS} items")
         return value
 
