@@ -14,7 +14,8 @@ import grpc
 import hpack
 
 from engine.grpc_wire import CallFailed, MessageReader, answered_otherwise, framed, status_of, was_reset
-from engine.http2_connection import Http2Connection, Stream
+from engine.http2_connection import Http2Connection
+from engine.http2_stream import Stream
 
 
 def header_block(authority: str, method: str) -> bytes:
@@ -80,7 +81,7 @@ class GrpcCall:
             self._messages.clear()
             self._give_up(CallFailed(grpc.StatusCode.CANCELLED, "cancelled on this side"))
 
-    # What comes on its stream (``http2_connection.Receiver``).
+    # What comes on its stream (``http2_stream.Receiver``).
 
     def headers(self, headers: Mapping[bytes, bytes], ended: bool) -> None:
         failure = None if self._answered or b"grpc-status" in headers else answered_otherwise(headers)

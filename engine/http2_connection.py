@@ -15,83 +15,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, cast
+from collections.abc import Callable, Iterable
+from typing import cast
 
 import hpack
 
 from engine import http2
 from engine.http2 import ErrorCode, Frame, Http2Error, Setting
 from engine.http2_sending import Sending
+from engine.http2_stream import STREAM_WINDOW, Receiver, Stream
 
-STREAM_WINDOW = 256 * 1024
-"""Bytes that a server may send on a stream before its reader has taken any; a token is some twenty to two hundred."""
 CONNECTION_WINDOW = 16 * 1024 * 1024
+TICK_S = 0.003
+"""Between two reads of a busy connection, and so the longest that a response is held up: servers write each response apart, and to
+read it apart costs as much as to read what all streams were sent in the meantime. One that is read less often is read at once."""
 MAX_HEADER_BYTES = 64 * 1024
 """Of one header block; what gRPC's own client takes is 16 KB."""
 
 _SETTINGS = {Setting.ENABLE_PUSH: 0, Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW}
-
-
-class Receiver(Protocol):
-    """Who is given what comes on a stream. ``ended``: the server's side of it is over."""
-
-    def headers(self, headers: Mapping[bytes, bytes], ended: bool) -> None: ...
-    def data(self, data: bytes, ended: bool) -> None: ...
-
-    def reset(self, code: int) -> None:
-        """The server ended the stream with this error code."""
-
-    def lost(self, why: str) -> None:
-        """The connection is no more, or the server will not answer."""
-
-
-class Stream:
-    """One request and its answer."""
-
-    def __init__(self, connection: Http2Connection, number: int, receiver: Receiver) -> None:
-        self.number = number
-        self.receiver = receiver
-        self.untaken = 0
-        """Bytes that came since the server was last told that it may send as many."""
-        self._connection = connection
-        self._open = True
-        self._sent_all = False
-
-    async def send(self, data: bytes, *, last: bool) -> None:
-        """Returns when the transport has all of it (at least a byte), or the stream is closed. ``last``: no more follows."""
-        at = 0
-        while room := await self._connection.sending.room(self.number, len(data) - at):
-            at += room
-            self._sent_all = last and at == len(data)
-            flags = http2.END_STREAM if self._sent_all else 0
-            self._connection.write(http2.frame(http2.DATA, flags, self.number, data[at - room : at]))
-            if at == len(data):
-                return
-
-    def took(self) -> None:
-        """All that came so far was taken: the server may send as much again."""
-        if self.untaken >= STREAM_WINDOW // 2 and self._open:
-            self._connection.write(http2.window_update(self.number, self.untaken))
-            self.untaken = 0
-
-    def ended(self) -> None:
-        """The server said its last on it."""
-        if self._open and not self._sent_all:
-            self._connection.write(http2.reset(self.number, ErrorCode.NO_ERROR))
-        self.close()
-
-    def cancel(self) -> None:
-        """Have the server stop, unless it is over."""
-        if self._open:
-            self._connection.write(http2.reset(self.number, ErrorCode.CANCEL))
-        self.close()
-
-    def close(self) -> None:
-        """Nothing more is sent or received on it."""
-        if self._open:
-            self._open = False
-            self._connection.closed_stream(self)
 
 
 class Http2Connection(asyncio.Protocol):
@@ -115,6 +56,8 @@ class Http2Connection(asyncio.Protocol):
         self._over = False
         self._transport: asyncio.Transport
         self._gone = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._read_at = -2 * TICK_S
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -134,6 +77,7 @@ class Http2Connection(asyncio.Protocol):
         self.sending.resume()
 
     def data_received(self, data: bytes) -> None:
+        self._wait_for_more()
         try:
             for received in self._reader.feed(data):
                 self._take(received)
@@ -177,6 +121,13 @@ class Http2Connection(asyncio.Protocol):
         self.sending.closed(stream.number)
         if self._over and not self._streams:
             self._transport.close()
+
+    def _wait_for_more(self) -> None:
+        """Where data came twice in two ticks, the next is read a tick from now."""
+        before, self._read_at = self._read_at, self._loop.time()
+        if self._read_at - before < 2 * TICK_S:
+            self._transport.pause_reading()
+            self._loop.call_later(TICK_S, self._transport.resume_reading)
 
     def _take(self, received: Frame) -> None:
         kind = received.kind

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,7 @@ ONE, TWO = Origin("one:1", 5), Origin("two:1", 9)
 
 
 def part(segment: int, origin: Origin, *ids: int, **more: Any) -> TokenChunk:
-    return replace(chunk(*ids), segment=segment, origin=origin, **more)
+    return chunk(*ids)._replace(segment=segment, origin=origin, **more)
 
 
 def test_segments_are_where_tokens_come_from() -> None:

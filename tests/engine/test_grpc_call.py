@@ -14,7 +14,8 @@ from engine.connection import Connection
 from engine.grpc_call import GrpcCall
 from engine.grpc_wire import CallFailed, framed
 from engine.http2 import ErrorCode, Setting
-from engine.http2_connection import MAX_HEADER_BYTES, STREAM_WINDOW
+from engine.http2_connection import MAX_HEADER_BYTES
+from engine.http2_stream import STREAM_WINDOW
 from tests.engine.http2_peer import OK, Peer, Peers, listening
 from tests.support.wait import LIMIT_S, until
 
