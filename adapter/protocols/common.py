@@ -54,9 +54,18 @@ def neutral_finish_reason(parsed: ParsedModelOutput, reason: FinishReason) -> st
     return "length" if reason is FinishReason.LENGTH else "stop"
 
 
-def error_message(error: AdapterError) -> str:
-    """The message for the client, which names the field in any case."""
-    message = str(error)
-    if error.field is None or message.startswith(error.field):
+NEUTRAL_HISTORY = "messages"
+"""The field that an error about the conversation as a whole names where no protocol is known."""
+
+
+def field_of(error: AdapterError, history: str = NEUTRAL_HISTORY) -> str | None:
+    """The field that is wrong; ``history`` is the protocol's own name of what holds the conversation."""
+    return history if error.field == NEUTRAL_HISTORY else error.field
+
+
+def error_message(error: AdapterError, history: str = NEUTRAL_HISTORY) -> str:
+    """The message for the client, which names the field in any case, as ``field_of`` does."""
+    message, field = str(error), field_of(error, history)
+    if field is None or message.startswith(field):
         return message
-    return f"{error.field}: {message}"
+    return f"{field}: {message}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from adapter.errors import AdapterError, PromptTooLong
 from adapter.ids import IdSource
-from adapter.protocols.common import error_message, neutral_finish_reason
+from adapter.protocols.common import error_message, field_of, neutral_finish_reason
 from adapter.types import ParsedModelOutput, TokenLogProb, Usage
 from engine.types import FinishReason
 
@@ -32,6 +32,9 @@ _STATUSES: Mapping[int, str] = {
     504: "DEADLINE_EXCEEDED",
 }
 """By HTTP status (google/rpc/code.proto); other 4xx are ``INVALID_ARGUMENT``, other 5xx ``INTERNAL``."""
+
+HISTORY = "contents"
+"""The field that holds the conversation."""
 
 _DETAIL = "type.googleapis.com/google.rpc."
 
@@ -122,7 +125,7 @@ def error_body(error: AdapterError) -> dict[str, Any]:
     default = "INTERNAL" if error.status >= 500 else "INVALID_ARGUMENT"
     body = {
         "code": error.status,
-        "message": _too_long(error) if isinstance(error, PromptTooLong) else error_message(error),
+        "message": _too_long(error) if isinstance(error, PromptTooLong) else error_message(error, HISTORY),
         "status": _STATUSES.get(error.status, default),
     }
     details = _details(error)
@@ -132,8 +135,9 @@ def error_body(error: AdapterError) -> dict[str, Any]:
 def _details(error: AdapterError) -> list[dict[str, Any]]:
     """google/rpc/error_details.proto: clients wait as long as ``RetryInfo`` says."""
     details: list[dict[str, Any]] = []
-    if error.field is not None and error.status == 400:
-        violation = {"field": error.field, "description": str(error)}
+    field = field_of(error, HISTORY)
+    if field is not None and error.status == 400:
+        violation = {"field": field, "description": str(error)}
         details.append({"@type": f"{_DETAIL}BadRequest", "fieldViolations": [violation]})
     if error.retry_after is not None:
         details.append({"@type": f"{_DETAIL}RetryInfo", "retryDelay": f"{error.retry_after:g}s"})

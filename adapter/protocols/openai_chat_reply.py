@@ -9,7 +9,7 @@ from adapter.errors import AdapterError, PromptTooLong
 from adapter.ids import IdSource
 from adapter.jsontext import dump_json
 from adapter.protocols.base import Choice
-from adapter.protocols.common import error_message
+from adapter.protocols.common import NEUTRAL_HISTORY, error_message, field_of
 from adapter.types import ParsedModelOutput, TokenLogProb, Usage
 
 _ERRORS: Mapping[int, tuple[str, str | None]] = {
@@ -81,13 +81,15 @@ def usage_body(usage: Usage) -> dict[str, Any]:
     }
 
 
-def error_body(error: AdapterError) -> dict[str, Any]:
+def error_body(error: AdapterError, history: str = NEUTRAL_HISTORY) -> dict[str, Any]:
+    """``history``: the name of the field that holds the conversation, in a protocol that has the same bodies of errors."""
+    field = field_of(error, history)
     if isinstance(error, PromptTooLong):
-        return _error(_too_long(error), "invalid_request_error", error.field, "context_length_exceeded")
+        return _error(_too_long(error), "invalid_request_error", field, "context_length_exceeded")
     kind, code = _ERRORS.get(error.status, ("server_error", None) if error.status >= 500 else _ERRORS[400])
     if error.status == 404 and error.field == "model":
         code = "model_not_found"
-    return _error(error_message(error), kind, error.field, code)
+    return _error(error_message(error, history), kind, field, code)
 
 
 def _too_long(error: PromptTooLong) -> str:

@@ -25,6 +25,9 @@ IN_PROGRESS, COMPLETED, INCOMPLETE, FAILED = "in_progress", "completed", "incomp
 
 Item = dict[str, Any]
 
+HISTORY = "input"
+"""The field that holds the conversation."""
+
 RESPONSE_PREFIX = "resp_"
 RANDOM_CHARACTERS = 24
 """96 bits of a response's id."""
@@ -181,9 +184,7 @@ def usage_body(usage: Usage) -> dict[str, Any]:
 
 def error_body(error: AdapterError) -> dict[str, Any]:
     """The body of a refusal: as in Chat Completions, under the names of this protocol's fields."""
-    body = openai_chat_reply.error_body(error)
-    if isinstance(error, PromptTooLong):
-        body["error"]["param"] = "input"
+    body = openai_chat_reply.error_body(error, HISTORY)
     if isinstance(error, PreviousResponseNotFound):
         body["error"] |= {"message": str(error), "code": error.code}
     return body
@@ -191,7 +192,7 @@ def error_body(error: AdapterError) -> dict[str, Any]:
 
 def failure(error: AdapterError) -> dict[str, Any]:
     """``error`` of a response that failed. Clients read from the code whether another try makes sense."""
-    return {"code": _failure_code(error), "message": openai_chat_reply.error_body(error)["error"]["message"]}
+    return {"code": _failure_code(error), "message": openai_chat_reply.error_body(error, HISTORY)["error"]["message"]}
 
 
 def _failure_code(error: AdapterError) -> str:

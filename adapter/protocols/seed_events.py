@@ -29,6 +29,9 @@ from adapter.jsontext import dump_json
 from adapter.protocols.common import error_message
 from adapter.types import ReasoningDelta, ReplyEvent, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 
+HISTORY = "input"
+"""The field that holds the conversation."""
+
 COMMENT = b": keepalive\n\n"
 """A sign of life that no reader takes for an event."""
 
@@ -123,5 +126,5 @@ def call_data(call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, A
 
 
 def failed_response(error: AdapterError) -> dict[str, Any]:
-    body = {"code": error.code, "message": error_message(error)}
+    body = {"code": error.code, "message": error_message(error, HISTORY)}
     return {"object": "response", "status": "failed", "error": body}

@@ -19,8 +19,11 @@ from adapter.errors import (
     UpstreamTimeout,
 )
 from adapter.protocols.anthropic import AnthropicMessages
+from adapter.protocols.base import WireProtocol
+from adapter.protocols.console import ConsoleChat
 from adapter.protocols.gemini import Gemini
 from adapter.protocols.openai_chat import OpenAIChat
+from adapter.protocols.openai_responses import OpenAIResponses
 
 
 @pytest.mark.parametrize(
@@ -132,3 +135,19 @@ def test_a_prompt_that_is_too_long_makes_clients_compact() -> None:
     assert body["message"].startswith(
         "This model's maximum context length is 200000 tokens. However, your messages resulted in 210000 tokens."
     )
+
+
+@pytest.mark.parametrize(
+    ("protocol", "field"),
+    [
+        (AnthropicMessages(), "messages"),
+        (OpenAIChat(), "messages"),
+        (OpenAIResponses(), "input"),
+        (Gemini(), "contents"),
+        (ConsoleChat(), "input"),
+    ],
+)
+def test_an_error_about_the_conversation_names_the_field_that_holds_it(protocol: WireProtocol, field: str) -> None:
+    body = str(protocol.render_error(BadRequest("the template refuses this conversation", field="messages")))
+    assert f"{field}: the template refuses" in body
+    assert ("messages" in body) == (field == "messages")
