@@ -26,9 +26,6 @@ from engine.http2_sending import Sending
 from engine.http2_stream import STREAM_WINDOW, Receiver, Stream
 
 CONNECTION_WINDOW = 16 * 1024 * 1024
-TICK_S = 0.003
-"""Between two reads of a busy connection, and so the longest that a response is held up: servers write each response apart, and to
-read it apart costs as much as to read what all streams were sent in the meantime. One that is read less often is read at once."""
 MAX_HEADER_BYTES = 64 * 1024
 """Of one header block; what gRPC's own client takes is 16 KB."""
 
@@ -56,8 +53,6 @@ class Http2Connection(asyncio.Protocol):
         self._over = False
         self._transport: asyncio.Transport
         self._gone = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._read_at = -2 * TICK_S
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -77,7 +72,6 @@ class Http2Connection(asyncio.Protocol):
         self.sending.resume()
 
     def data_received(self, data: bytes) -> None:
-        self._wait_for_more()
         try:
             for received in self._reader.feed(data):
                 self._take(received)
@@ -121,13 +115,6 @@ class Http2Connection(asyncio.Protocol):
         self.sending.closed(stream.number)
         if self._over and not self._streams:
             self._transport.close()
-
-    def _wait_for_more(self) -> None:
-        """Where data came twice in two ticks, the next is read a tick from now."""
-        before, self._read_at = self._read_at, self._loop.time()
-        if self._read_at - before < 2 * TICK_S:
-            self._transport.pause_reading()
-            self._loop.call_later(TICK_S, self._transport.resume_reading)
 
     def _take(self, received: Frame) -> None:
         kind = received.kind
