@@ -24,6 +24,9 @@ CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3)
 # Exit status 0 if the interpreter can make the environment: the version, and what Debian packs apart (venv).
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 
+# Exit status 0 if the database of advisories can be asked; there is none that works offline (pypa/pip-audit#698).
+ASK_PYPI := import urllib.request; urllib.request.urlopen("https://pypi.org/pypi/pip/25.0/json", timeout=5)
+
 .PHONY: help venv demo up test test-clients test-faults fuzz bench loadtest check audit format clean
 
 help: ## List the targets
@@ -64,14 +67,15 @@ bench: $(INSTALLED) ## All benchmarks, beside their goals and the last run (ARGS
 loadtest: $(INSTALLED) ## Agents on the scripted model, every session judged, a report (ARGS='--users 200 --minutes 10')
 	@$(BIN)/rollserve loadtest $(ARGS)
 
-check: $(INSTALLED) ## Lint, format, types, direction of imports, versions that fit together
+check: $(INSTALLED) ## Lint, format, types, direction of imports, versions that fit together; the audit where PyPI can be asked
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/test_imports.py
 	@$(BIN)/python -m pip --disable-pip-version-check check
+	@if $(BIN)/python -c '$(ASK_PYPI)' 2>/dev/null; then $(MAKE) --no-print-directory audit; \
+	else echo "no audit: PyPI's advisories cannot be asked from here (make audit, with a network)"; fi
 
-# Not a part of `check`: there is no advisory database that could be asked offline (pypa/pip-audit#698).
 audit: $(INSTALLED) ## Known vulnerabilities of what is installed (asks PyPI, so it needs the network)
 	@test -x $(AUDIT)/bin/pip-audit || { $(BIN)/python -m venv $(AUDIT) \
 	  && $(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) 'pip-audit>=2.7,<3'; }
