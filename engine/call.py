@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
-from google.protobuf.message import DecodeError
-
 from engine.channel import messages
 from engine.connection import Connection
 from engine.contract import WireTensor
 from engine.deadline import Deadline
-from engine.errors import EngineError, EngineFailed, EngineProtocolError, EngineTimeout, EngineUnavailable
-from engine.failures import from_message, from_rpc
+from engine.errors import EngineError, EngineFailed, EngineTimeout, EngineUnavailable
+from engine.failures import from_rpc
 from engine.grpc_call import GrpcCall
 from engine.grpc_wire import CallFailed
+from engine.response import Response, Responses
 
 
 def infer_request(
@@ -41,7 +40,7 @@ class InferCall:
     def __init__(self, call: GrpcCall, address: str, request_id: str) -> None:
         self._call = call
         self._address = address
-        self._request_id = request_id
+        self._responses = Responses(request_id)
         self._deadline = Deadline(self._give_up)
         self._cancelled = False
         self.sampled = False
@@ -53,7 +52,7 @@ class InferCall:
         if self._deadline.passed:
             raise EngineTimeout(f"Triton did not take the request within {timeout_s:g} s")
 
-    async def read(self, timeout_s: float) -> messages.ModelInferResponse | None:
+    async def read(self, timeout_s: float) -> Response | None:
         """The next response; ``None`` when the server has closed the stream. Raises: EngineError."""
         try:
             with self._deadline.of(timeout_s):
@@ -62,12 +61,7 @@ class InferCall:
             raise self._failure(error, timeout_s) from error
         if data is None:
             return None
-        message = _parsed(data)
-        if message.error_message:
-            raise from_message(message.error_message, sampled=self.sampled)
-        response = message.infer_response
-        if response.id != self._request_id:
-            raise EngineProtocolError(f"the response to {self._request_id!r} names the request {response.id!r}")
+        response = self._responses.read(data, sampled=self.sampled)
         self.sampled = True
         return response
 
@@ -98,26 +92,3 @@ async def open_call(connection: Connection, address: str, request_id: str) -> As
         yield call
     finally:
         call.cancel()
-
-
-def _parsed(data: bytes) -> messages.ModelStreamInferResponse:
-    """Raises: EngineProtocolError."""
-    try:
-        return messages.ModelStreamInferResponse.FromString(data)
-    except DecodeError as error:
-        raise EngineProtocolError(f"a response is no ModelStreamInferResponse: {error}") from error
-
-
-def outputs_of(response: messages.ModelInferResponse) -> dict[str, WireTensor]:
-    """The response's tensors by name. Raises: EngineProtocolError, if they do not come as raw bytes, one for each."""
-    if len(response.outputs) != len(response.raw_output_contents):
-        found = f"{len(response.outputs)} outputs and {len(response.raw_output_contents)} raw contents"
-        raise EngineProtocolError(f"one response holds {found}")
-    return {
-        (name := output.name): WireTensor(name, output.datatype, (), data)
-        for output, data in zip(response.outputs, response.raw_output_contents, strict=True)
-    }
-
-
-def is_final(response: messages.ModelInferResponse) -> bool:
-    return bool(response.parameters["triton_final_response"].bool_param)

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import grpc.aio
 
-from engine.call import InferCall, infer_request, is_final, open_call, outputs_of
+from engine.call import InferCall, infer_request, open_call
 from engine.channel import messages
 from engine.connection import Connection
 from engine.contract import (
@@ -28,6 +28,7 @@ from engine.errors import EngineError, EngineFailed, EngineProtocolError, Engine
 from engine.failures import from_rpc
 from engine.reading import inputs_and_outputs, reader_of
 from engine.reloading import Reloading, weights_document
+from engine.response import Response
 from engine.types import Dialect, EngineInfo, GenerateRequest, TokenChunk
 from engine.weights import Weights
 
@@ -118,7 +119,7 @@ class TritonClient:
                 reader = reader_of(request, self._info)
                 while not reader.finished:
                     response = await self._next_response(call)
-                    chunk = reader.accept(outputs_of(response), final=is_final(response))
+                    chunk = reader.accept(response.outputs, final=response.final)
                     if chunk.finished is not None:
                         await _expect_end(call)
                     if len(chunk.ids) or chunk.finished is not None:
@@ -143,7 +144,7 @@ class TritonClient:
             response = await call.read(timeout_s)
             if response is None:
                 raise EngineFailed("the model did not answer the control request")
-            return decode_control_reply(outputs_of(response))
+            return decode_control_reply(response.outputs)
 
     async def _control_by_triton(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """What can be said of a model without control requests, and done to it by loading it again. Raises: EngineError."""
@@ -205,7 +206,7 @@ class TritonClient:
         """Raises: EngineUnavailable, if there is no connection and none can be made in time."""
         await self._connection.ready(self._options.connect_timeout_s)
 
-    async def _next_response(self, call: InferCall) -> messages.ModelInferResponse:
+    async def _next_response(self, call: InferCall) -> Response:
         options = self._options
         response = await call.read(options.inactivity_timeout_s if call.sampled else options.first_token_timeout_s)
         if response is None:

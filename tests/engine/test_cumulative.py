@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from engine.call import infer_request, open_call, outputs_of
+from engine.call import infer_request, open_call
 from engine.client import TritonClient
 from engine.contract import WireTensor
 from engine.cumulative import CumulativeReader, encode, wanted_outputs
@@ -224,7 +224,7 @@ async def raw_responses(client: TritonClient, asked: GenerateRequest) -> list[di
         async with open_call(connection, client.address, "raw") as call:
             await call.send(message, LIMIT_S)
             while (response := await call.read(LIMIT_S)) is not None:
-                responses.append(outputs_of(response))
+                responses.append(response.outputs)
     return responses
 
 

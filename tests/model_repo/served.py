@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.call import InferCall, infer_request, is_final, open_call, outputs_of
+from engine.call import InferCall, infer_request, open_call
 from engine.connection import Connection
 from engine.contract import GENERATE_OUTPUTS, MODEL_NAME, WireTensor, encode_request
 from engine.errors import EngineError
@@ -115,8 +115,8 @@ async def rest_of(call: InferCall) -> Reply:
     reply = Reply()
     try:
         while (response := await call.read(ANSWER_S)) is not None:
-            reply.messages.append(outputs_of(response))
-            if is_final(response):
+            reply.messages.append(response.outputs)
+            if response.final:
                 break
     except EngineError as error:
         reply.error = str(error)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.call import InferCall, outputs_of
+from engine.call import InferCall
 from engine.client import TritonClient
 from engine.contract import CONTROL_OUTPUTS, MODEL_NAME, WireTensor, encode_request, encode_word_list
 from engine.errors import EngineFailed, EngineRejected, LaunchFailed
@@ -172,7 +172,7 @@ async def test_a_reply_is_cut_as_a_model_would(
 
 async def read_some(call: InferCall) -> Reply:
     """The next two messages."""
-    return Reply([outputs_of(await call.read(ANSWER_S)) for _ in range(2)])
+    return Reply([(await call.read(ANSWER_S)).outputs for _ in range(2)])
 
 
 async def test_the_stop_tensor_cancels_and_both_requests_get_their_end(served: Served) -> None:

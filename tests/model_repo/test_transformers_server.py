@@ -14,7 +14,6 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
-from engine.call import outputs_of
 from engine.client import TritonClient
 from engine.contract import MODEL_NAME, WireTensor, encode_request
 from engine.errors import EngineError, EngineRejected
@@ -253,7 +252,7 @@ async def test_the_client_sees_a_refusal_as_one(server: Server) -> None:
 async def test_the_stop_tensor_cancels(server: Server, prompts: list[list[int]]) -> None:
     request = request_of(prompts[0], 400, request_id="to-stop")
     async with server.call(encode_request(request), "to-stop") as call:
-        first = outputs_of(await call.read(ANSWER_S))
+        first = (await call.read(ANSWER_S)).outputs
         stop = await server.ask(changed(request, scalar("stop", "BOOL", True)), "to-stop")
         rest = await rest_of(call)
     assert (stop.messages, stop.error) == ([{}], "")
