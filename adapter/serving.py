@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import tempfile
 import threading
@@ -170,6 +171,12 @@ def speed_up(models: Sequence[Rendered]) -> None:
     threading.Thread(target=change_over, name="speed-up").start()
 
 
+def freeze_heap() -> None:
+    """What there is when a server is ready stays: the collector of cycles need not go through it each time, which takes 0.1 s."""
+    gc.collect()
+    gc.freeze()
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerPlace:
     """What is one worker's of several: its sessions, its addresses, what is around its handlers."""
@@ -271,4 +278,5 @@ async def everything(config: Config, tell: Tell, ids: ReplyIds | None = None) ->
             configured_engine(config, tell) as triton,
             adapter_server(models, triton, ids) as server,
         ):
+            freeze_heap()
             yield server

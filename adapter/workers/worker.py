@@ -16,7 +16,7 @@ import uvloop
 from adapter.http.server import Address
 from adapter.logs import setup_logging
 from adapter.ownership import Ownership
-from adapter.serving import WorkerPlace, adapter_server, load_models, speed_up
+from adapter.serving import WorkerPlace, adapter_server, freeze_heap, load_models, speed_up
 from adapter.workers.forwarding import Forwarding
 from adapter.workers.peers import OtherWorkers
 from adapter.workers.protocol import Assignment, message, read_message
@@ -46,6 +46,7 @@ async def work() -> None:
     models = load_models(config, lambda line: print(line, file=sys.stderr))
     speed_up(models)
     async with adapter_server(models, assignment.triton, place=place) as server:
+        freeze_heap()
         _say(message(ready=server.url))
         listening = asyncio.create_task(_answer_pings(reader, stopped))
         await stopped.wait()
