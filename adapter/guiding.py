@@ -8,7 +8,7 @@ import asyncio
 import json
 
 from adapter.errors import BadRequest
-from adapter.guides import GuidePlan, guide_for
+from adapter.guides import GuidePlan, asking_field, guide_for
 from adapter.prompting import PlannedPrompt, Prompting
 from adapter.types import ChatRequest
 from engine.grammar import grammar_fault
@@ -19,6 +19,8 @@ async def ensured_guide(
     prompting: Prompting, request: ChatRequest, prompt: PlannedPrompt, offered: frozenset[GuideKind]
 ) -> Guide | None:
     """What the reply to ``request`` is held to. Raises: BadRequest, naming the field that asks for what cannot be ensured."""
+    if asking_field(request) is None:
+        return None
     plan = guide_for(request, prompting.parsers, prompting.markers, prompting.tail(prompt.ids), offered)
     if plan is None:
         return None

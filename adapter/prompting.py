@@ -10,8 +10,9 @@ what was sent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import overload
 
 import numpy as np
 
@@ -117,14 +118,14 @@ class Prompting:
 
     def tail(self, prompt_ids: Ids) -> str:
         """The end of a prompt, with stand-ins."""
-        return marked_text(self.renderer.tokenizer, self.markers, prompt_ids[-TAIL_TOKENS:].tolist())
+        return marked_text(self.renderer.tokenizer, self.markers, prompt_ids[-TAIL_TOKENS:].tolist(), self.spelled)
 
     def _match(self, session: Session, request: ChatRequest) -> Plan:
         def recut(turn: Generation, message: Message) -> int | None:
             return self._recut(turn, message, request)
 
         head = self._head(request, session.trajectory.policy)
-        refs = [self._turns(session.sid, handles) for handles in request.handles]
+        refs = _Refs(request.handles, lambda handles: self._turns(session.sid, handles))
         return session.trajectory.match(
             request.messages, head=head, refs=refs, recut=recut, continues=self._open_ended(request)
         )
@@ -204,6 +205,28 @@ class Prompting:
             else:
                 low = middle + 1
         return low if differences(given(low), message, repaired=True) is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Refs(Sequence[Collection[int]]):
+    """The turns that each message refers to, found out when asked: of a history that is known nearly none is."""
+
+    handles: tuple[tuple[str, ...], ...]
+    turns: Callable[[Iterable[str]], frozenset[int]]
+
+    def __len__(self) -> int:
+        return len(self.handles)
+
+    @overload
+    def __getitem__(self, index: int) -> Collection[int]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Collection[int]]: ...
+
+    def __getitem__(self, index: int | slice) -> Collection[int] | Sequence[Collection[int]]:
+        if isinstance(index, slice):
+            return _Refs(self.handles[index], self.turns)
+        return self.turns(self.handles[index])
 
 
 def for_policy(policy: HistoryPolicy, request: ChatRequest) -> ChatRequest:

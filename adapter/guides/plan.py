@@ -63,7 +63,7 @@ def guide_for(
 
     ``prompt_tail`` is the end of the rendered prompt, with stand-ins; ``offered`` what the engine can do. Raises: BadRequest.
     """
-    asked_by = _asking_field(request)
+    asked_by = asking_field(request)
     if asked_by is None:
         return None
     if not offered:
@@ -79,7 +79,7 @@ def guide_for(
     return plan
 
 
-def _asking_field(request: ChatRequest) -> str | None:
+def asking_field(request: ChatRequest) -> str | None:
     """The first field that demands something. Where no call is allowed, strict tools demand nothing."""
     choice = request.tool_choice
     if choice.mode is ToolChoiceMode.REQUIRED or (choice.names and choice.mode is ToolChoiceMode.AUTO):

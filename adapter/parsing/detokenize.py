@@ -14,7 +14,7 @@ and at the end of a reply, where it has no flush, is lost.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -65,10 +65,12 @@ def detokenizer(
     return StreamDetokenizer(tokenizer, stand_ins)
 
 
-def marked_text(tokenizer: Tokenizer, markers: Markers, ids: Iterable[int]) -> str:
-    """The text of ``ids`` as a parser would read it, with stand-ins."""
-    machine = detokenizer(tokenizer, markers.stand_ins)
-    return "".join([*map(machine.feed, ids), machine.finish()])
+def marked_text(
+    tokenizer: Tokenizer, markers: Markers, ids: Sequence[int], spelled: SpelledTokens | None = None
+) -> str:
+    """The text of ``ids`` as a parser would read it, with stand-ins. ``spelled`` may be shared."""
+    machine = detokenizer(tokenizer, markers.stand_ins, spelled)
+    return machine.feed_all(ids) + machine.finish()
 
 
 class ByteLevelDetokenizer:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from adapter.errors import BadRequest
 
 MAX_ITEMS = 100_000
@@ -193,10 +195,18 @@ def claim_name(tool: Fields, name: str, taken: set[str]) -> None:
 
 def deeper_than(levels: int, value: Any) -> bool:
     """Whether a JSON value nests more than ``levels`` arrays and objects."""
+    try:
+        text = orjson.dumps(value)
+    except TypeError:  # it is nested too deeply for that, or holds a huge integer
+        return _nests(levels, value)
+    return text.count(b"{") + text.count(b"[") > levels and _nests(levels, value)
+
+
+def _nests(levels: int, value: Any) -> bool:
     if isinstance(value, dict):
-        return levels == 0 or any(deeper_than(levels - 1, item) for item in value.values())
+        return levels == 0 or any(_nests(levels - 1, item) for item in value.values())
     if isinstance(value, list):
-        return levels == 0 or any(deeper_than(levels - 1, item) for item in value)
+        return levels == 0 or any(_nests(levels - 1, item) for item in value)
     return False
 
 

@@ -223,11 +223,12 @@ class Generation:
         parts: list[Ids] = [_NO_IDS]
         turn: Generation | None = self
         while turn is not None and end > 0:
-            if end > turn.prompt_len:
-                parts.append(turn.output[: end - turn.prompt_len])
-            if end > turn.base_len:
-                parts.append(turn.given[: end - turn.base_len])
-                end = turn.base_len
+            base_len, prompt_len = turn.base_len, turn.prompt_len
+            if end > prompt_len:  # a slice costs more than most pieces do to copy
+                parts.append(turn.output if end == turn.length else turn.output[: end - prompt_len])
+            if end > base_len:
+                parts.append(turn.given if end >= prompt_len else turn.given[: end - base_len])
+                end = base_len
             turn = turn.base
         parts.reverse()
         return np.concatenate(parts)

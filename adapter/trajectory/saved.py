@@ -143,12 +143,18 @@ def _save_record(turn: TurnRecord) -> dict[str, Any]:
         "untrainable": turn.untrainable,
         "versions": [[span.start, span.end, span.version] for span in turn.versions],
         "segments": [dataclasses.astuple(segment) for segment in turn.segments],
-        "sampling": None if turn.sampling is None else dataclasses.asdict(turn.sampling),
+        "sampling": None if turn.sampling is None else _plain(turn.sampling),
         "cached_tokens": turn.cached_tokens,
         "started_at": turn.started_at,
         "finished_at": turn.finished_at,
         "replied": turn.replied,
         "scaffold": [[span.start, span.end, str(span.kind)] for span in turn.scaffold],
         "normalised": [[each.rule, each.field, each.original] for each in turn.normalised],
-        "label": turn.label and dataclasses.asdict(turn.label),
+        "label": turn.label and _plain(turn.label),
     }
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """``dataclasses.asdict`` without the copies, which cost ten times as much."""
+    values = ((name, getattr(record, name)) for name in record.__dataclass_fields__)
+    return {name: _plain(value) if hasattr(value, "__dataclass_fields__") else value for name, value in values}

@@ -21,14 +21,14 @@ _LITERALS = {"true": True, "false": False, "null": None, "none": None}
 
 @dataclass(frozen=True, slots=True)
 class ToolTypes:
-    """For each tool, for each of its parameters that the schema describes: the JSON types that it may have."""
+    """For each parameter of each tool that its schema describes: the JSON types that it may have, read when asked for."""
 
-    tools: Mapping[str, Mapping[str, frozenset[str]]]
+    tools: Mapping[str, Any]
+    """Schemas by name."""
 
     @classmethod
     def of(cls, tools: Sequence[Tool]) -> ToolTypes:
-        functions = [tool["function"] for tool in tools]
-        return cls({function["name"]: _parameter_types(function.get("parameters")) for function in functions})
+        return cls({tool["function"]["name"]: tool["function"].get("parameters") for tool in tools})
 
     def knows(self, tool: str) -> bool:
         return tool in self.tools
@@ -51,14 +51,11 @@ class ToolTypes:
         return value if _types_of(value) & types else text
 
     def _types(self, tool: str, parameter: str) -> frozenset[str]:
-        return self.tools.get(tool, {}).get(parameter, frozenset())
-
-
-def _parameter_types(schema: Any) -> dict[str, frozenset[str]]:
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    if not isinstance(properties, Mapping):
-        return {}
-    return {name: frozenset(_types(value, schema, MAX_INDIRECTION)) for name, value in properties.items()}
+        schema = self.tools.get(tool)
+        properties = schema.get("properties") if isinstance(schema, Mapping) else None
+        if schema is None or not isinstance(properties, Mapping) or parameter not in properties:
+            return frozenset()
+        return frozenset(_types(properties[parameter], schema, MAX_INDIRECTION))
 
 
 def _types(schema: Any, root: Mapping[str, Any], depth: int) -> set[str]:
