@@ -11,7 +11,7 @@ import pytest
 
 from engine import http2
 from engine.connection import Connection
-from engine.grpc_call import GrpcCall
+from engine.grpc_call import AT_ONCE, GrpcCall
 from engine.grpc_wire import CallFailed, framed
 from engine.http2 import ErrorCode, Setting
 from engine.http2_connection import MAX_HEADER_BYTES
@@ -94,6 +94,28 @@ async def test_responses_come_however_their_bytes_are_cut() -> None:
         peer.answer(stream, ENDED_WELL, last=True)
         assert [await read(call) for _ in messages] == messages
         assert await read(call) is None
+
+
+async def test_other_tasks_have_their_turn_while_there_is_much_to_read() -> None:
+    async with connected() as (connection, peer, _):
+        call, stream = await asked(connection, peer)
+        peer.answer(stream)
+        peer.data(stream, framed(b"x") * 4 * AT_ONCE)
+        await peer.round_trip()
+        read_by_turn: list[int] = []
+        count = 0
+
+        async def other() -> None:
+            while count < 4 * AT_ONCE:
+                read_by_turn.append(count)
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        for _ in range(4 * AT_ONCE):
+            await call.read()
+            count += 1
+        await beside
+        assert read_by_turn == [AT_ONCE, 2 * AT_ONCE, 3 * AT_ONCE]
 
 
 async def test_padding_priority_and_continuation_are_read() -> None:
