@@ -72,13 +72,13 @@ def _plan(
     findings = tuple(walked.findings())
     return Plan(
         messages=tuple(request.messages),
-        path=tuple(step.node for step in walked.step.path()),
+        path=tuple(step.node for step in walked.steps),
         merge=None,
         revision=revision,
         matched=walked.step.end,
         policy=HistoryPolicy.KEEP,
         head=head,
-        passed=_passed(walked.step.path()),
+        passed=_passed(walked.steps),
         reason=Reason.INTERRUPTED if adoption else Reason.FORK_EDIT if edited else _reason(walked, findings),
         recognised=findings,
         whole=walked.recognised is None and adoption is None,
@@ -184,11 +184,11 @@ def _in_one_piece(last: Step) -> list[Step]:
 
 def _forked(plan: Plan, own: Walk, elsewhere: _Elsewhere, splice: Splice) -> Plan:
     end = splice.opened if own.recognised is None else own.recognised.end
-    steps = [step for step in own.step.path() if step.end <= end]
+    steps = [step for step in own.steps if step.end <= end]
     return replace(
         plan,
         path=tuple(step.node for step in steps),
-        passed=_passed([*steps, *elsewhere.walk.step.path()]),
+        passed=_passed([*steps, *elsewhere.walk.steps]),
         matched=steps[-1].end,
         reason=plan.head.fork_reason(elsewhere.head),
         recognised=tuple(elsewhere.walk.findings()),

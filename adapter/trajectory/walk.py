@@ -44,7 +44,8 @@ class Request:
     @cached_property
     def replayed(self) -> int:
         """Messages up to the last of an assistant: all that can be a replay."""
-        return max((index + 1 for index in range(len(self.messages)) if self.role(index) == "assistant"), default=0)
+        places = range(len(self.messages) - 1, -1, -1)
+        return next((index + 1 for index in places if self.role(index) == "assistant"), 0)
 
 
 class Step(NamedTuple):
@@ -89,7 +90,7 @@ class Step(NamedTuple):
         return steps
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Walk:
     """How far a request leads. ``step`` is the last node found, ``recognised`` the last reply among them, if any."""
 
@@ -105,18 +106,22 @@ class Walk:
         """Messages up to the last recognised reply."""
         return 0 if self.recognised is None else self.recognised.end
 
+    @cached_property
+    def steps(self) -> list[Step]:
+        return self.step.path()
+
     def findings(self) -> list[tuple[Node, Finding]]:
         return [
             (step.node, Finding(step.place, step.by_handle, step.differences, _turn_index(step.node)))
-            for step in self.step.path()
+            for step in self.steps
             if step.differences
         ]
 
 
 def walk(start: Node, request: Request, first: int = 0) -> Walk:
     """Follow the messages from ``first`` on down from ``start``."""
-    beam = [Step(start, None, -1, first)]
-    finalists, at = beam, first
+    known, reply = _only_ways(Step(start, None, -1, first), request.messages)
+    beam, finalists, at = [known], [reply], known.end
     while at < len(request.messages):
         end = unit_end(request.messages, at)
         ends = _follow(beam, request, at, end)
@@ -130,6 +135,27 @@ def walk(start: Node, request: Request, first: int = 0) -> Walk:
         finalists = [step for step in beam if step.node.turn is not None] or finalists
         at = end
     return _finish(_best(finalists), beam, request)
+
+
+def _only_ways(step: Step, messages: Sequence[Message]) -> tuple[Step, Step]:
+    """As far as each message equals the only one that is known there, and to the end of a unit; and the last reply on the way.
+
+    Most of a history is such; it is what the search below would come to, at a fraction of the cost.
+    """
+    known = reply = step
+    for place in range(step.end, len(messages)):
+        node, message = step.node, messages[place]
+        if len(node.children) != 1 or not equal(node.children[0].message, message):
+            break
+        node = node.children[0]
+        turn = node.turn
+        step = Step(
+            node, step, place, place + 1, newest=step.newest if turn is None else max(step.newest, turn.turn_index)
+        )
+        if place + 1 == len(messages) or message.get("role") != "tool" or messages[place + 1].get("role") != "tool":
+            known = step
+            reply = reply if turn is None else step
+    return known, reply
 
 
 def _finish(finalists: list[Step], beam: list[Step], request: Request) -> Walk:
