@@ -10,7 +10,7 @@ The wheel's server needs help, all of it found out by running it:
   bit;
 - the stub must load the ``libpython`` of *this* interpreter (another one fails at the first extension module, with an
   undefined symbol), and the wheel's own libraries, in this order on ``LD_LIBRARY_PATH``;
-- the stub finds the packages of this environment through the ``python3`` on ``PATH``.
+- the stub finds the packages of this environment through the ``python3`` on ``PATH``; it ignores ``PYTHONPATH``.
 """
 
 from __future__ import annotations

@@ -16,16 +16,27 @@ It exits with 1 if a turn is lost or inexact, a request failed, nothing was scor
 In bfloat16 the plain pass rounds otherwise than the engine, and the tolerance is a bound on gross errors only. It is wider than
 a negative control's offset (0.01) there, so that the controls of ``rollserve verify`` are told, not judged.
 
-On a host without a network, whose Python 3.12 has torch, aiohttp, grpcio, tokenizers and the like of its own, bring the missing
-wheels and a tokenizer's folder (``--tokenizer``). Gather them with
+On a host without a network, whose Python 3.12 has torch, transformers, aiohttp, grpcio, tokenizers and the like of its own, bring
+what it lacks, and a tokenizer's folder (``--tokenizer``). As wheels that is 73 MB, more than many borrowed hosts take (64 MiB), as
+what Python 3.12 needs of them 52 MB at most:
 
     pip download --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \\
-        --platform manylinux_2_35_x86_64 --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 \\
-        --platform manylinux2014_x86_64 -d wheels \\
-        nvidia-pytriton==0.7.0 transformers==5.24.0 tritonclient==2.73.0 orjson llguidance backports.zstd
+        --platform manylinux_2_35_x86_64 --platform manylinux_2_31_x86_64 --platform manylinux_2_28_x86_64 \\
+        --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -d wheels \\
+        nvidia-pytriton==0.7.0 transformers==5.24.0 tritonclient==2.73.0 orjson 'llguidance>=1.9,<2' backports.zstd hpack ml_dtypes
+    python3.12 -m pip install --no-index --no-deps --no-compile --target site wheels/*.whl
+    find site/pytriton/tritonserver/python_backend_stubs -mindepth 1 -maxdepth 1 ! -name 3.12 -exec rm -r {} +
+    tar -C site -cJf site.tar.xz .                      keeps executable bits; a copy file by file has to, too
 
-and install there with ``pip install --no-index --no-deps --target site wheels/*.whl``, ``PYTHONPATH=$PWD/site:$PWD``. The Triton
-wheel needs that interpreter's ``libpython3.12.so.1.0`` (``rollserve doctor`` says whether it is there).
+There, unpack it and name the folder in a file of the interpreter's own ``site-packages``. ``PYTHONPATH`` is not enough: the process
+that Triton's Python backend runs the model in ignores it.
+
+    mkdir site && tar -C site -xJf site.tar.xz
+    echo $PWD/site > $(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rollserve.pth
+    PYTHONPATH=$PWD python3 -m loadtest.gpu_check --tokenizer DIR
+
+The Triton wheel needs that interpreter's ``libpython3.12.so.1.0`` (``rollserve doctor`` says whether it is there). Rehearsed so,
+``--quick``, with Python 3.12.1 and torch 2.14.1 on a CPU; not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -51,13 +62,13 @@ from engine.assets import demo_model_dir
 from engine.verify import verify_samples
 from engine.verify_report import CONTROL_OFFSET, NOT_CAUGHT, VerifyReport
 from engine.verify_report import render as render_verification
+from loadtest.engine_log import EngineLog
 from loadtest.figures import Figure, Measured, percentile
 from loadtest.gpu_checkpoint import Shape, make_checkpoint
 from loadtest.gpu_sessions import Held, Plan, finish_sessions, hold_sessions
 from loadtest.judge import Findings, judge, judge_without_log
 from loadtest.program import Options, run_benchmark, say
 from loadtest.system import real_system
-from loadtest.verdict import EngineLog
 
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
 """Nats. bfloat16 has 8 bits: logits of a few units round by hundredths, and the layers before them add to it."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from loadtest.engine_log import EngineLog
 from loadtest.figures import Figure, median, percentile
 from loadtest.judge import Findings, Says, Seen, judge, judge_without_log
 from loadtest.watch import Watch, beyond_content, highest
@@ -77,27 +78,6 @@ def judge_all(folder: Path, engine_log: Path | None, says: Says | None) -> Findi
         else:
             found.add(judge(sid, seen, export, log.of(sid), says))
     return found
-
-
-class EngineLog:
-    """The scripted model's log by session; only places in the file are kept, since prompts are long."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._places: dict[str, list[int]] = {}
-        with file.open("rb") as lines:
-            place = 0
-            for line in lines:
-                self._places.setdefault(orjson.loads(line)["session"], []).append(place)
-                place += len(line)
-
-    def of(self, sid: str) -> list[dict[str, Any]]:
-        found = []
-        with self._file.open("rb") as lines:
-            for place in self._places.get(sid, ()):
-                lines.seek(place)
-                found.append(json.loads(lines.readline()))
-        return found
 
 
 def figures(seconds: Seconds, watch: Watch, findings: Findings) -> list[Figure]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,12 @@ def test_a_tiny_model_is_exact(tmp_path: Path) -> None:
     assert status == 0, found
     assert (found["turns"], found["lost turns"], found["inexact turns"], found["failed requests"]) == (8, 0, 0, 0)
     assert found["scored tokens"] > 0
+
+
+def test_it_needs_no_package_of_the_load_test() -> None:
+    """A GPU host without a network has neither; every wheel more would have to be brought."""
+    code = "import sys; sys.modules |= dict.fromkeys(['psutil', 'locust']); import loadtest.gpu_check"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_session_without_its_export_has_lost_its_turns(tmp_path: Path) -> None:
