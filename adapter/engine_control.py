@@ -5,8 +5,10 @@
     resume   ── release ──► all
 
 The worker of slot 0 is the coordinator; the others pass such requests on to it, so there is never a second one. A worker that
-starts asks the others for a pause and for the weights in force, and joins. An update runs to its end though its client leaves.
-The same one again joins it, or gets the same answer.
+starts asks the others for a pause and for the weights in force, and joins. Where nobody tells it the weights, and where it is the
+coordinator, whose predecessor may have died in an update, it asks the endpoints: the newest weights that one of them has are in
+force, and the others are brought up to them. An update runs to its end though its client leaves. The same one again joins it, or
+gets the same answer.
 """
 
 from __future__ import annotations
@@ -16,16 +18,16 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from adapter.errors import BadRequest, Conflict, NotFound, UpstreamFailed, from_engine
-from adapter.holding import PEER_MARGIN_S, Holding, NoPeers, Peers
+from adapter.holding import COORDINATOR, PEER_MARGIN_S, Holding, NoPeers, Peers
 from adapter.logs import event
 from adapter.pausing import Hold, Holdable, Pause
 from adapter.recorder import Recorder
 from engine.errors import EngineError
-from engine.updating import UpdateReport, swap_weights
+from engine.updating import UpdateReport, newest_weights, swap_weights
 from engine.weights import Weights
 
 logger = logging.getLogger("rollserve.engine")
@@ -65,6 +67,7 @@ class EngineControl:
         self._pause = pause
         self._recorder = recorder
         self._peers = peers or NoPeers()
+        self._coordinates = self._peers.slot == COORDINATOR
         self._holding = Holding(pause, self._peers)
         self._running: tuple[Update, asyncio.Task[Answer]] | None = None
         self._answers: dict[str, tuple[Weights, Answer]] = {}
@@ -76,16 +79,39 @@ class EngineControl:
         before = self._pause.epoch
         told = [each.body for each in await self._peers.tell("state", {}, PEER_MARGIN_S) if each.status == 200]
         for model, weights in {(model, Weights(**each)) for body in told for model, each in body["weights"].items()}:
-            engine = self._engines.get(model)
-            if engine is not None and (engine.weights is None or engine.weights.version < weights.version):
-                await engine.adopt(weights)
-        holds = [Hold(body["epoch"], 0.0, body["lease_left_s"]) for body in told if body["epoch"] is not None]
+            await self._require(model, weights)
+        holds = [Hold(**body["hold"]) for body in told if body["hold"] is not None]
+        left = [hold.epoch for hold in holds if hold.for_update and self._coordinates and self._running is None]
+        await self._join_pause([hold for hold in holds if hold.epoch not in left], before, asked=bool(told))
+        await asyncio.gather(*(self._look_for_weights(model) for model in self._engines))
+        for epoch in left:
+            await self._holding.end_left(epoch)
+
+    async def _join_pause(self, holds: Sequence[Hold], before: str | None, *, asked: bool) -> None:
+        """The pause that others have, or the end of ours; ``before`` was ours when they were asked. ``asked``: they answered."""
         if before != self._pause.epoch:
             return
         if holds:
             await self._pause.hold(holds[0])
-        elif told:
+        elif asked:
             self._pause.release(before)
+
+    async def _look_for_weights(self, model: str) -> None:
+        """Require what the endpoints have, where nobody else knows of it or an update may have been left half done."""
+        if self._engines[model].weights is not None and not self._coordinates:
+            return
+        newest = await newest_weights(self._engines[model])
+        if newest is not None and await self._require(model, newest) and self._coordinates:
+            event(logger, logging.INFO, "weights_found", model=model, **asdict(newest))
+            await self._peers.tell("require", {"model": model, **asdict(newest)}, PEER_MARGIN_S)
+
+    async def _require(self, model: str, weights: Weights) -> bool:
+        """Whether these weights are newer than those that were required of the model; then they are required."""
+        engine = self._engines.get(model)
+        if engine is None or (engine.weights is not None and engine.weights.version >= weights.version):
+            return False
+        await engine.adopt(weights)
+        return True
 
     async def close(self) -> None:
         """Stop an update that runs."""
@@ -137,7 +163,10 @@ class EngineControl:
             case "release":
                 self._pause.release(body["epoch"])
             case "adopt":
-                await self._adopt(body["model"], Weights(body["version"], body["path"]))
+                self._recorder.weights(**body)
+                await self._require(body["model"], Weights(body["version"], body["path"]))
+            case "require":
+                await self._require(body["model"], Weights(body["version"], body["path"]))
             case "state":
                 return self._shared()
             case _:
@@ -157,7 +186,10 @@ class EngineControl:
         in_force = {
             name: asdict(engine.weights) for name, engine in self._engines.items() if engine.weights is not None
         }
-        return {"epoch": self._pause.epoch, "lease_left_s": self._pause.lease_left_s, "weights": in_force}
+        held = None
+        if self._pause.epoch is not None:
+            held = asdict(Hold(self._pause.epoch, 0.0, self._pause.lease_left_s, self._pause.for_update))
+        return {"hold": held, "weights": in_force}
 
     def _require_idle(self) -> None:
         if self._running is not None:
@@ -173,9 +205,9 @@ class EngineControl:
         """The answer, if these weights are in force. Raises: BadRequest, Conflict; Unavailable."""
         engine, wanted = self._engines[update.model], update.weights
         in_force = engine.weights
-        if in_force == wanted:
+        if in_force is not None and in_force.version == wanted.version and wanted.path in (None, in_force.path):
             known, answer = self._answers.get(update.model, (None, {}))
-            return answer if known == wanted else _answer(update, _outcomes(engine))
+            return answer if known == in_force else _answer(replace(update, weights=in_force), _outcomes(engine))
         if in_force is not None and in_force.version == wanted.version:
             raise Conflict(f"version {wanted.version} is in force, with the weights of {in_force.path}", field="path")
         try:
@@ -201,12 +233,6 @@ class EngineControl:
         self._answers[update.model] = (update.weights, answer)
         event(logger, logging.INFO, "weights_updated", **{key: answer[key] for key in answer if key != "endpoints"})
         return answer
-
-    async def _adopt(self, model: str, weights: Weights) -> None:
-        self._recorder.weights(model, weights.version, weights.path)
-        engine = self._engines.get(model)
-        if engine is not None:
-            await engine.adopt(weights)
 
 
 def _answer(update: Update, endpoints: Sequence[Answer], held_s: float = 0.0, paused_s: float = 0.0) -> Answer:

@@ -2,7 +2,7 @@
 
 While it works its holds have a short lease that it renews: if it dies, the others go on by themselves. A worker that cannot be
 reached is not waited for: it is being replaced, and its generations ended with it; should it hang, the engines still have them,
-and refuse new weights.
+and refuse new weights. A coordinator that starts ends what the one before held for an update.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from typing import Any, Protocol
 
 from adapter.errors import Conflict, Unavailable
 from adapter.pausing import Hold, Pause
+
+COORDINATOR = 0
+"""The slot whose worker coordinates the others."""
 
 WORK_LEASE_S = 15.0
 """Of a hold for an update. It is renewed three times in that time."""
@@ -37,7 +40,10 @@ class PeerAnswer:
 
 
 class Peers(Protocol):
-    """The other workers."""
+    """The other workers, seen from the one of ``slot``."""
+
+    @property
+    def slot(self) -> int: ...
 
     async def tell(self, operation: str, body: Mapping[str, Any], timeout_s: float) -> list[PeerAnswer]:
         """One operation on all of them at once."""
@@ -46,6 +52,8 @@ class Peers(Protocol):
 
 class NoPeers:
     """One process is all there is."""
+
+    slot = COORDINATOR
 
     async def tell(self, operation: str, body: Mapping[str, Any], timeout_s: float) -> list[PeerAnswer]:
         return []
@@ -77,11 +85,16 @@ class Holding:
         self._asked_for = None
         await self._release(self._pause.epoch)
 
+    async def end_left(self, epoch: str) -> None:
+        """The end of what a coordinator held for an update that nobody carries on any more."""
+        await self._release(epoch)
+
     @asynccontextmanager
     async def while_working(self, deadline_s: float) -> AsyncIterator[None]:
         """All workers hold in this block; afterwards only if they did before. Raises: Conflict."""
         standing = self._standing()
-        hold = Hold(_new_epoch() if standing is None else standing.epoch, deadline_s, WORK_LEASE_S)
+        epoch = _new_epoch() if standing is None else standing.epoch
+        hold = Hold(epoch, deadline_s, WORK_LEASE_S, for_update=standing is None)
         renewing = asyncio.create_task(self._keep_renewed(hold.epoch))
         try:
             await self._hold(hold)

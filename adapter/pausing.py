@@ -45,11 +45,13 @@ class Holdable(Pooled, Engine, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """``deadline_s``: how long what runs may go on before it is cut; ``lease_s``: when the hold ends if nobody renews it."""
+    """``deadline_s``: how long what runs may go on before it is cut; ``lease_s``: when the hold ends if nobody renews it;
+    ``for_update``: nobody asked for it, it is there for an update of the coordinator's."""
 
     epoch: str
     deadline_s: float
     lease_s: float
+    for_update: bool = False
 
 
 class Pause:
@@ -61,6 +63,8 @@ class Pause:
         self._lease: asyncio.TimerHandle | None = None
         self.epoch: str | None = None
         """Of the pause that is in force."""
+        self.for_update = False
+        """Whether that pause lasts as long as an update and no longer."""
 
     @property
     def lease_left_s(self) -> float:
@@ -72,7 +76,7 @@ class Pause:
 
         Raises: Conflict, if it ended before everything that ran had.
         """
-        self.epoch = hold.epoch
+        self.epoch, self.for_update = hold.epoch, hold.for_update
         self._admission.held = True
         self.renew(hold.epoch, hold.lease_s)
         await asyncio.gather(*(engine.hold(hold.deadline_s) for engine in self._engines))

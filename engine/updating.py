@@ -67,6 +67,14 @@ class UpdateReport:
         return "; ".join(f"{each.address}: {each.error}" for each in self.endpoints if each.error is not None)
 
 
+async def newest_weights(pool: Pooled) -> Weights | None:
+    """The newest that an endpoint says it has; of one version, those that say where they are. None where nobody answers."""
+    states = [state for state in pool.endpoints() if not state.draining]
+    answers = await asyncio.gather(*(_stats(pool, state.address) for state in states))
+    found = [Weights(each["weight_version"], each.get("path") or None) for each in answers if "weight_version" in each]
+    return max(found, key=lambda weights: (weights.version, weights.path is not None), default=None)
+
+
 async def swap_weights(pool: Pooled, weights: Weights, clock: Clock | None = None) -> UpdateReport:
     """Give all endpoints of a pool, which must be on hold, the new weights. Failures are in the report."""
     clock = clock or LoopClock()
@@ -102,7 +110,12 @@ async def _swap(pool: Pooled, address: str, weights: Weights, clock: Clock) -> s
 
 
 async def _is_busy(pool: Pooled, address: str) -> bool:
+    return bool((await _stats(pool, address)).get("live"))
+
+
+async def _stats(pool: Pooled, address: str) -> dict[str, Any]:
+    """What an endpoint says of itself; nothing, where it does not answer."""
     try:
-        return bool((await pool.control_at(address, "stats")).get("live"))
+        return await pool.control_at(address, "stats")
     except EngineError:
-        return False
+        return {}

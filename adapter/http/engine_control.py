@@ -22,14 +22,12 @@ from aiohttp import web
 
 from adapter.engine_control import EngineControl, Update, UpdateRefused
 from adapter.errors import BadRequest, NotFound
+from adapter.holding import COORDINATOR
 from adapter.http.bodies import read_json_object
 from adapter.http.failures import control_error
 from adapter.http.state import OF_A_PEER, STATE
 from adapter.ownership import OwnedElsewhere
 from engine.weights import Weights
-
-COORDINATOR = 0
-"""The slot whose worker coordinates the others."""
 
 DRAIN_S, LEASE_S = 30.0, 300.0
 """Where a request does not say."""

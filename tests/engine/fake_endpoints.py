@@ -95,6 +95,8 @@ class FakeEndpoint:
     """Of new weights."""
     update_gate: asyncio.Event | None = None
     """What an update waits for."""
+    path: str = ""
+    """Of its weights, as it says."""
     unfit: EngineError | None = None
     """What the probe raises."""
     trial_gate: asyncio.Event | None = None
@@ -140,7 +142,8 @@ class FakeEndpoint:
         self.info = replace(self.info, **info)
 
     def stats(self) -> dict[str, Any]:
-        said = {"vocab_size": self.info.vocab_size, "max_seq_len": self.info.max_seq_len, "live": len(self.running)}
+        said: dict[str, Any] = {"vocab_size": self.info.vocab_size, "max_seq_len": self.info.max_seq_len}
+        said |= {"live": len(self.running), "path": self.path}
         return said if self.anonymous else {**said, "instance": f"start {self.starts}"}
 
     def check(self) -> None:
@@ -211,6 +214,7 @@ class FakeClient:
             if server.refusal is not None:
                 raise server.refusal
             server.info = replace(server.info, weight_version=arguments["version"])
+            server.path = arguments.get("path", "")
         elif server.stats_gate is not None:
             await server.stats_gate.wait()
             server.check()

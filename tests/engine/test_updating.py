@@ -7,7 +7,7 @@ import asyncio
 from engine.client import ClientOptions
 from engine.errors import EngineFailed, EngineUnavailable
 from engine.pool import Pool
-from engine.updating import IDLE_WAIT_S, UpdateReport, swap_weights
+from engine.updating import IDLE_WAIT_S, UpdateReport, newest_weights, swap_weights
 from engine.weights import Weights
 from tests.engine.fake_endpoints import Fleet, Plan, Reading, request, settled
 
@@ -166,3 +166,18 @@ async def test_an_endpoint_that_is_gone_is_an_error_of_its_own() -> None:
 def test_new_weights_have_a_deadline_of_their_own() -> None:
     options = ClientOptions(control_timeout_s=1, update_timeout_s=900)
     assert [options.of_control(operation) for operation in ("stats", "flush", "update_weights")] == [1, 1, 900]
+
+
+async def test_the_newest_weights_are_those_of_an_endpoint_that_says_where_they_are() -> None:
+    fleet = Fleet(4)
+    for number, (version, path) in enumerate([(1, "/w/1"), (3, ""), (3, "/w/3"), (4, "/w/4")]):
+        fleet[number].restart(weight_version=version)
+        fleet[number].path = path
+    async with fleet.pool() as pool:
+        fleet[3].down = EngineUnavailable("no connection")
+        assert await newest_weights(pool) == Weights(3, "/w/3")
+        fleet[2].mute = EngineFailed("it is busy")
+        assert await newest_weights(pool) == Weights(3)
+        for server in fleet.servers.values():
+            server.down = EngineUnavailable("no connection")
+        assert await newest_weights(pool) is None

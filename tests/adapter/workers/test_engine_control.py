@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from adapter.ownership import Ownership
 from adapter.serving import WorkerPlace
 from adapter.workers.forwarding import FORWARDED, Forwarding
 from adapter.workers.peers import OtherWorkers
+from engine.errors import EngineFailed
 from engine.pool import Pool, PoolOptions
 from engine.weights import Weights
 from tests.adapter.http.conftest import encode, qwen
@@ -187,6 +189,67 @@ async def test_what_a_coordinator_left_is_the_next_ones(workers: Workers, joined
             await left.tell("hold", hold, 5)
             assert (await post(second, "/v1/engine/resume"))[0] == 200
             assert (await engine_of(first))["paused_workers"] == 0
+
+
+async def test_weights_in_force_outlive_all_workers(workers: Workers) -> None:
+    """And an engine that was restarted meanwhile: it is given what another one has."""
+    workers.fleet = fleet = Fleet(2)
+    async with workers.worker(0) as first, workers.worker(1):
+        assert (await post(first, "/v1/engine/weights", **NEW))[0] == 200
+    fleet[0].restart(weight_version=1)
+    async with workers.worker(1) as second, workers.worker(0) as first:
+        await until(lambda: (fleet[0].info.weight_version, fleet[0].path) == (2, "/w/2"))
+        for server in (first, second):
+            engine = server.state.services.models.default.engine
+            assert isinstance(engine, Pool)
+            assert engine.weights == Weights(2, "/w/2")
+        for wanted in (NEW, {"version": 2}):
+            status, answer = await post(second, "/v1/engine/weights", **wanted)
+            assert (status, answer["path"]) == (200, "/w/2")
+        assert (await post(second, "/v1/engine/weights", version=2, path="/w/other"))[0] == 409
+
+
+async def test_weights_that_no_endpoint_says_where_they_are_keep_the_others_out(workers: Workers) -> None:
+    workers.fleet = fleet = Fleet(2)
+    fleet[0].info = replace(fleet[0].info, weight_version=2)
+    fleet[1].refusal = EngineFailed("update_weights: path is missing")
+    async with workers.worker(0) as first, workers.worker(1):
+        assert [each["healthy"] for each in (await engine_of(first))["models"][0]["endpoints"]] == [True, False]
+        engine = first.state.services.models.default.engine
+        assert isinstance(engine, Pool)
+        await until(lambda: "path is missing" in str(engine.endpoints()[1].last_error))
+        async with first.http.get("/readyz", headers=ADMIN) as response:
+            told = await response.text()
+        assert (response.status, "version 1, and version 2 is in force, and it did not take them" in told) == (200, True)
+
+
+async def test_an_update_that_its_coordinator_left_half_done_is_completed(workers: Workers) -> None:
+    """The worker that lived knows the old weights only; the hold was for the update, and ends at once."""
+    workers.fleet = fleet = Fleet(2)
+    left = OtherWorkers(0, workers.urls, SECRET, "an-admin-key-of-tests")
+    hold = {"epoch": "an older one", "deadline_s": 0, "lease_s": 600, "for_update": True}
+    async with workers.worker(1) as second:
+        await left.tell("hold", hold, 5)
+        fleet[0].info, fleet[0].path = replace(fleet[0].info, weight_version=2), "/w/2"
+        async with workers.worker(0) as first:
+            for server in (first, second):
+                engine = server.state.services.models.default.engine
+                assert isinstance(engine, Pool)
+                assert (engine.held, engine.weights) == (False, Weights(2, "/w/2"))
+            await until(lambda: (fleet[1].info.weight_version, fleet[1].path) == (2, "/w/2"))
+
+
+async def test_a_worker_that_starts_in_an_update_holds_for_it(workers: Workers) -> None:
+    workers.fleet[0].update_gate = asyncio.Event()
+    async with workers.worker(0) as first:
+        update = asyncio.create_task(post(first, "/v1/engine/weights", **NEW))
+        await until(lambda: updates(workers.fleet[0]) == 1)
+        async with workers.worker(1) as second:
+            assert (await engine_of(second))["paused_workers"] == 2
+            workers.fleet[0].update_gate.set()
+            assert (await update)[0] == 200
+            told = await engine_of(second)
+            assert (told["paused_workers"], told["models"][0]["path"]) == (0, "/w/2")
 
 
 async def test_a_worker_that_does_not_answer_is_not_waited_for(workers: Workers) -> None:
