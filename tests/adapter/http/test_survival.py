@@ -217,7 +217,8 @@ async def test_a_reader_that_takes_a_byte_now_and_then_is_not_cut() -> None:
     request = SimpleNamespace(transport=transport, path="/")
     connection = Connection(request, Config(stalled_reader_s=10.0), {}, lambda: None)  # type: ignore[arg-type]
     connection._loop = clock  # type: ignore[assignment]
-    with connection._watched():
+
+    async def writing() -> None:
         for unsent in (300, 299, 298):
             clock.now += 9.0
             transport.unsent = unsent
@@ -229,3 +230,5 @@ async def test_a_reader_that_takes_a_byte_now_and_then_is_not_cut() -> None:
         clock.now += 1.0
         connection._look_for_progress()
         assert transport.aborted
+
+    await connection._watched(writing())
