@@ -31,6 +31,7 @@ from rich.console import Console
 from adapter.acting import acting, run
 from adapter.config import Config
 from adapter.engine_commands import engine
+from adapter.finite import Finite
 from adapter.journal_commands import journal
 from adapter.loadtest_command import loadtest
 from adapter.options import config_options, endpoint_options
@@ -118,7 +119,7 @@ def sessions(url: str, as_json: bool, sid: str | None) -> None:
 
 @cli.command()
 @click.option("--url", default=DEFAULT_URL, envvar="ROLLSERVE_URL", show_default=True, help="The running server.")
-@click.option("--reward", type=float, help="Reward of the session; every sample gets it.")
+@click.option("--reward", type=Finite(), help="Reward of the session; every sample gets it.")
 @click.option(
     "--body", default="{}", help="More fields of the finish request, as JSON: leaf_rewards, filters, metadata, ..."
 )
@@ -164,7 +165,11 @@ def export(url: str, reward: float | None, body: str, out: Path | None, form: st
     "--triton", metavar="HOST:PORT", help="Send the turns to this engine again, instead of scoring with --model."
 )
 @click.option(
-    "--tolerance", type=float, default=1e-3, show_default=True, help="Largest difference of a log prob, in nats."
+    "--tolerance",
+    type=Finite(min=0),
+    default=1e-3,
+    show_default=True,
+    help="Largest difference of a log prob, in nats.",
 )
 @click.argument("target", metavar="SID|FILE")
 def verify(

@@ -77,7 +77,10 @@ def _further_model(config: Config, name: str, given: Any) -> Config:
     if not (values["triton"] or values["triton_file"]) or values["tokenizer"] is None:
         raise ConfigError(f"{source} needs triton (or triton_file) and tokenizer")
     own = {**_defaults(_EMBEDDED), **values, "served_model_name": name, "models": None}
-    return dataclasses.replace(config, **own)
+    try:
+        return dataclasses.replace(config, **own)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
 
 
 def _defaults(names: Sequence[str]) -> dict[str, Any]:

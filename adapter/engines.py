@@ -33,7 +33,7 @@ def configured_addresses(config: Config) -> tuple[str, ...]:
     """Of an attached engine, HOST:PORT each. Raises: EndpointListError."""
     if config.triton_file is not None:
         return read_endpoints(config.triton_file)
-    return checked_addresses(config.triton, "--triton")
+    return checked_addresses(config.triton, "triton")
 
 
 def client_options(config: Config) -> ClientOptions:

@@ -9,8 +9,8 @@ import gc
 import logging
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,16 +26,18 @@ from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
 from adapter.journaling import Recording, prepared, recording
 from adapter.logs import event
+from adapter.no_effect import check_effects
 from adapter.ownership import Ownership
-from adapter.parsing import choose_parsers
+from adapter.parsing import UnknownParser, choose_parsers
 from adapter.pausing import Pause
 from adapter.preparing import TurnServices
-from adapter.render.prompt import Renderer
+from adapter.render.prompt import Renderer, TokenizerError
 from adapter.served import Loaded, check_names, serve
 from adapter.sessions import Sessions
 from adapter.tracing import Tracer, check_traces, tracing
 from adapter.watching import Watching
 from engine.assets import demo_model_dir
+from engine.errors import EndpointListError
 from engine.launch import EmbeddedTriton, TritonOptions
 from engine.pool import Pool
 from engine.repository import render_repository
@@ -118,11 +120,6 @@ def load_renderer(config: Config, tell: Tell) -> Renderer:
 
     Raises: TokenizerError; UnknownParser; ConfigError, for settings that exclude one another; as ``tokenizer_dir``.
     """
-    embedded = config.engine_setting or config.engine_log or config.engine_model != Config().engine_model
-    if is_attached(config) and embedded:
-        raise ConfigError(
-            "engine_model, engine_setting and engine_log are for the embedded engine; leave them out with --triton"
-        )
     if is_attached(config) and (folders := [item for item in config.lora if "=" in item]):
         raise ConfigError(
             f"lora {folders[0]!r}: a running Triton loads its adapters itself; give the name that it has loaded one under"
@@ -144,13 +141,30 @@ class Rendered:
 
 def load_models(config: Config, tell: Tell) -> tuple[Rendered, ...]:
     """The configured model, and those in its file of further ones. Raises: as ``load_renderer``, ``further_models``,
-    ``check_names`` and ``configured_addresses``."""
+    ``check_effects``, ``check_names`` and ``configured_addresses``."""
     check_traces(config)
+    check_effects(config)
     configs = (config, *further_models(config))
     check_names(configs)
     for each in filter(is_attached, configs):
-        configured_addresses(each)
-    return tuple(Rendered(each, load_renderer(each, tell)) for each in configs)
+        with _told_whose(each, config):
+            configured_addresses(each)
+    loaded = []
+    for each in configs:
+        with _told_whose(each, config):
+            loaded.append(Rendered(each, load_renderer(each, tell)))
+    return tuple(loaded)
+
+
+@contextmanager
+def _told_whose(model: Config, server: Config) -> Iterator[None]:
+    """Errors of one of the further models name its entry in the file. Raises: ConfigError."""
+    try:
+        yield
+    except (ConfigError, EndpointListError, TokenizerError, UnknownParser) as error:
+        if model is server:
+            raise
+        raise ConfigError(f"[{model.served_model_name}] of {server.models}: {error}") from error
 
 
 def speed_up(models: Sequence[Rendered]) -> None:

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from adapter.finite import Finite
 from adapter.remote import DEFAULT_URL, call
 
 Command = Callable[..., Any]
@@ -24,17 +25,16 @@ def _server_options(command: Command) -> Command:
 
 def _hold_options(command: Command) -> Command:
     mode = click.Choice(["drain", "cut"])
-    seconds = click.FloatRange(min=0)
-    command = click.option("--deadline", "deadline_s", type=seconds, help="Seconds until drain cuts what still runs.")(
-        command
-    )
+    command = click.option(
+        "--deadline", "deadline_s", type=Finite(min=0), help="Seconds until drain cuts what still runs."
+    )(command)
     return click.option("--mode", type=mode, help="Let what runs end until the deadline, or cut it at once.")(command)
 
 
 @click.command()
 @_server_options
 @_hold_options
-@click.option("--lease", "lease_s", type=click.FloatRange(min=1), help="Seconds after which the pause ends by itself.")
+@click.option("--lease", "lease_s", type=Finite(min=1), help="Seconds after which the pause ends by itself.")
 def pause(url: str, as_json: bool, mode: str | None, deadline_s: float | None, lease_s: float | None) -> None:
     """Hold all generations: those that run end or are cut, new turns wait. Again: the lease begins anew."""
     body = _given(mode=mode, deadline_s=deadline_s, lease_s=lease_s)

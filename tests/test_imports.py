@@ -51,6 +51,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine", "adapter.storage", "adapter.guides"),
     (
         "adapter.engines",
+        "adapter.no_effect",
         "adapter.engine_control",
         "adapter.holding",
         "adapter.pausing",
@@ -96,6 +97,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.fleet_commands",
         "adapter.weights_commands",
         "adapter.options",
+        "adapter.finite",
         "adapter.journal_commands",
         "adapter.loadtest_command",
         "adapter.remote",

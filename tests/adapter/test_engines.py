@@ -38,7 +38,7 @@ def test_a_list_and_a_file_exclude_one_another() -> None:
 
 
 def test_what_is_no_address_is_refused() -> None:
-    with pytest.raises(EndpointListError, match="--triton has 'gpu', which is not HOST:PORT"):
+    with pytest.raises(EndpointListError, match="triton has 'gpu', which is not HOST:PORT"):
         configured_addresses(Config(triton=("gpu",)))
 
 

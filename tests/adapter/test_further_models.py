@@ -9,7 +9,7 @@ import pytest
 from adapter.config import Config, ConfigError
 from adapter.configuring import further_models
 from adapter.serving import load_models
-from engine.errors import EndpointListError
+from tests.support.assets import tokenizer_dir
 
 SMALL = """
 [small]
@@ -60,7 +60,7 @@ def test_what_is_a_models_own_is_not_taken_from_the_server(tmp_path: Path) -> No
         ("[small]\nmax_context_tokens = 'many'", "max_context_tokens = 'many' in .* is not a valid int"),
         (
             "[small]\ntriton = ['h:1']\ntokenizer = 'x'\nmax_context_tokens = 1",
-            "max_context_tokens is 1; it must lie in",
+            r"\[small\] of .*models.toml: max_context_tokens is 1; it must lie in",
         ),
         ("small = 3", "'small' in .* is no table"),
         ("[small", "cannot read the configuration file"),
@@ -91,7 +91,7 @@ def test_names_are_checked_before_anything_starts(tmp_path: Path, settings: dict
 
 def test_addresses_are_checked_before_anything_starts(tmp_path: Path) -> None:
     config = written(tmp_path, SMALL.replace("10.0.0.7:8001", "nowhere"), triton=("127.0.0.1:1",), tokenizer=tmp_path)
-    with pytest.raises(EndpointListError, match="'nowhere', which is not HOST:PORT"):
+    with pytest.raises(ConfigError, match=r"small.*models.toml: triton has 'nowhere', which is not HOST:PORT"):
         load_models(config, print)
 
 
@@ -104,3 +104,19 @@ def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         further_models(Config(models=tmp_path / "none.toml"))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("triton = ['gpu']", "triton has 'gpu', which is not HOST:PORT"),
+        ("triton = ['h:1']\nlora = ['x=/l']", "lora 'x=/l': a running Triton loads its adapters itself"),
+        ("triton = ['h:1']\ntool_parser = 'none such'", "none such"),
+        ("triton = ['h:1']\nchat_template = '/none/such'", "/none/such"),
+    ],
+)
+def test_a_mistake_that_is_found_later_is_told_with_its_place_too(tmp_path: Path, line: str, reason: str) -> None:
+    folder = tokenizer_dir("qwen2_5")
+    config = written(tmp_path, f"[small]\n{line}\ntokenizer = '{folder}'", triton=("h:2",), tokenizer=folder)
+    with pytest.raises(ConfigError, match=rf"^\[small\] of .*models.toml: .*{reason}"):
+        load_models(config, print)

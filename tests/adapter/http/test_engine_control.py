@@ -234,6 +234,17 @@ async def test_a_wrong_field_is_named(qwen, what, fields, field) -> None:
         assert not [control for control in fleet[0].controls if control["op"] == "update_weights"]
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+@pytest.mark.parametrize("field", ["deadline_s", "lease_s"])
+async def test_what_is_not_finite_is_refused(qwen, field: str, number: str) -> None:
+    """JSON has no such number."""
+    async with engine(qwen) as (server, _):
+        text = f'{{"{field}": {number}}}'
+        headers = {"content-type": "application/json"}
+        async with server.http.post("/v1/engine/pause", data=text, headers=headers) as response:
+            assert (response.status, "JSON" in await response.text()) == (400, True)
+
+
 async def test_another_model_is_not_found(qwen) -> None:
     async with engine(qwen) as (server, _):
         status, answer = await post(server, "weights", version=2, model="other")

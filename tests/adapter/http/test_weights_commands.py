@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from adapter.cli import cli
@@ -34,6 +35,13 @@ async def test_a_pause_and_its_end(qwen) -> None:
         assert fleet[0].address in output
         status, output = await told(server.url, "pause", "--lease", "2")
         assert (status, "lease_s must be more than deadline_s, which is 30" in output) == (1, True)
+
+
+@pytest.mark.parametrize("option", ["--deadline", "--lease"])
+@pytest.mark.parametrize("number", ["nan", "inf", "1e999", "-1", "soon"])
+async def test_what_is_no_number_of_seconds_is_refused_by_name(option: str, number: str) -> None:
+    status, output = await told("http://127.0.0.1:9", "pause", option, number)
+    assert (status, f"Invalid value for '{option}'" in output) == (2, True)
 
 
 async def test_new_weights(qwen) -> None:
