@@ -8,9 +8,9 @@ from typing import Any
 from adapter.records import BESIDE_THE_TURN
 from adapter.trajectory import SavedTurn
 
-TURN_BYTES = 2_500
+TURN_BYTES = 3_700
 """What a turn takes beside its ids and texts: nodes, records, hashes. tracemalloc says 2.2 to 2.4 KB, for turns of some ten
-to some hundred tokens, ids and texts apart."""
+to some hundred tokens, ids and texts apart; and 1.2 KB for the reply as the client's last request had it (``protocols.known``)."""
 
 VALUE_BYTES = 120
 """What a value of a message takes beside its text: the object and its place."""
