@@ -15,6 +15,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 AUDIT := $(VENV)/audit
+PEERS := $(VENV)/peers
 EXTRAS := embedded,demo,loadtest,dev
 PYTHON ?=
 PIP_ARGS ?=
@@ -27,7 +28,7 @@ USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[
 # Exit status 0 if the database of advisories can be asked; there is none that works offline (pypa/pip-audit#698).
 ASK_PYPI := import urllib.request; urllib.request.urlopen("https://pypi.org/pypi/pip/25.0/json", timeout=5)
 
-.PHONY: help venv demo up test test-clients test-faults fuzz bench loadtest check audit format clean
+.PHONY: help venv demo up test test-clients test-faults fuzz bench bench-peers loadtest check audit format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -63,6 +64,12 @@ fuzz: $(INSTALLED) ## Make up requests, keys and bytes for every operation of /o
 
 bench: $(INSTALLED) ## All benchmarks, beside their goals and the last run (ARGS='--only turn', --quick, --json FILE)
 	@$(BIN)/python -m loadtest.bench $(ARGS)
+
+bench-peers: $(INSTALLED) ## A turn's CPU beside a Rust gateway's (smg, installed from PyPI apart) and a naive adapter's
+	@test -x $(PEERS)/bin/smg || { $(BIN)/python -m venv $(PEERS) \
+	  && $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) 'smg>=1.13,<2' smg-grpc-proto; } \
+	  || { echo "smg does not install here, so there is nothing to compare with: no wheel, or no PyPI" >&2; exit 2; }
+	@$(BIN)/python -m loadtest.peers --peers $(PEERS) $(ARGS)
 
 loadtest: $(INSTALLED) ## Agents on the scripted model, every session judged, a report (ARGS='--users 200 --minutes 10')
 	@$(BIN)/rollserve loadtest $(ARGS)

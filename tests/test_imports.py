@@ -5,7 +5,7 @@ layer or from an earlier one. On top of that:
 
 - ``engine`` never imports ``adapter``; neither imports ``loadtest``; ``model_repo`` and ``loadtest`` import nothing else
   of the project (models run inside Triton, load tests see the server as bytes), except the micro-benchmarks
-  ``loadtest.bench_*``, which measure functions of ``adapter``, and ``loadtest.gpu_*``, which verifies what it measured;
+  ``loadtest.bench_*`` and ``loadtest.peers``, which measure functions of ``adapter``, and ``loadtest.gpu_*``, which verifies what it measured;
 - only ``engine.repository`` names ``model_repo``, to find its files;
 - the entries of the pure layer do not import one another: they meet in ``adapter.turn`` through ``adapter.types``;
 - sans-I/O modules import no socket, no event loop and no clock.
@@ -129,7 +129,7 @@ MAY_IMPORT = {
     "model_repo": ("model_repo",),
     "loadtest": ("loadtest",),
 }
-BENCHMARKS = ("loadtest.bench_", "loadtest.gpu_")
+BENCHMARKS = ("loadtest.bench_", "loadtest.gpu_", "loadtest.peers")
 BENCHMARKS_MAY_IMPORT = ("loadtest", "adapter", "engine")
 ALLOWED = {("engine.repository", "model_repo")}
 
