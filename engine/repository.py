@@ -49,6 +49,8 @@ COMMON_PARAMETERS: Mapping[str, str | None] = {
     "guided_decoding": _NO_GUIDES,
     "loras": "",
     "coalesce_ms": "20",
+    "coalesce_per_live_ms": "1",
+    "coalesce_max_ms": "100",
     "engine_log": "",
 }
 """What every model of ours understands, and its default; ``None`` must be given, an empty ``engine_log`` or ``loras`` is none."""

@@ -171,7 +171,7 @@ async def with_readers(server: Server, label: str, readers: int, turns: int) -> 
 async def run(readers: int, rounds: int, turns: int) -> Measured:
     alone: list[Round] = []
     beside: list[Round] = []
-    async with scripted_system(SCRIPT, demo_model_dir(), coalesce_ms=COALESCE_MS) as system:
+    async with scripted_system(SCRIPT, demo_model_dir(), coalesce_ms=COALESCE_MS, adaptive=False) as system:
         await fast_round(system.server, "warm-up", turns)
         for number in range(rounds):
             alone.append(await fast_round(system.server, f"without-{number}", turns))

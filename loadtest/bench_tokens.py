@@ -98,7 +98,7 @@ async def bare(address: str, streams: int, window_s: float, cost: Cost) -> None:
 
 async def run_size(size: int, streams: int, rounds: int, window_s: float) -> list[Figure]:
     served, alone = Cost(), Cost()
-    async with scripted_system(SCRIPT, demo_model_dir(), coalesce_ms=size * TOKEN_MS) as system:
+    async with scripted_system(SCRIPT, demo_model_dir(), coalesce_ms=size * TOKEN_MS, adaptive=False) as system:
         for number in range(rounds):
             await through_server(system.server, str(number), streams, window_s, served)
             await bare(system.triton, streams, window_s, alone)

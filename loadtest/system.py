@@ -74,15 +74,19 @@ class System:
 
 @asynccontextmanager
 async def scripted_system(
-    script: dict[str, Any], tokenizer: Path, *options: str, coalesce_ms: float = 20
+    script: dict[str, Any], tokenizer: Path, *options: str, coalesce_ms: float = 20, adaptive: bool = True
 ) -> AsyncIterator[System]:
-    """``script`` is the scripted model's; ``options`` are the first server's. Raises: SystemFailed."""
+    """``script`` is the scripted model's; ``options`` are the first server's. Raises: SystemFailed.
+
+    ``adaptive``: the window of ``coalesce_ms`` grows with the replies that are streamed, as it does by default.
+    """
     with tempfile.TemporaryDirectory(prefix="rollserve-bench-") as name:
         folder = Path(name)
         script_file, engine_log = folder / "script.json", folder / "engine.jsonl"
         script_file.write_text(json.dumps(script))
         arguments = ["up", "--engine-model", "scripted", "--engine-log", str(engine_log), *options]
         arguments += ["--engine-setting", f"script={script_file}", "--engine-setting", f"coalesce_ms={coalesce_ms:g}"]
+        arguments += [] if adaptive else ["--engine-setting", "coalesce_per_live_ms=0"]
         arguments += ["--tokenizer", str(tokenizer)]
         async with _running(arguments, folder) as server:
             found = TRITON.search(_text(server.log))

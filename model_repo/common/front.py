@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from .coalesce import Coalescing
 from .contract import Contract
 from .control import Control, ControlOp, control_reply
 from .engine_log import EngineLog
@@ -67,8 +68,8 @@ class FrontSettings:
 
     limits: Limits
     """``vocab_size``, ``max_seq_len``, ``guided_decoding`` and ``loras``."""
-    coalesce_window: float
-    """``coalesce_ms``, in seconds; 0 sends each token by itself."""
+    coalescing: Coalescing
+    """``coalesce_ms`` (0 sends each token by itself), ``coalesce_per_live_ms`` and ``coalesce_max_ms``, in seconds."""
     engine_log: Path | None
     """``engine_log``, a path; empty for none."""
     log_prob_mode: str = "raw"
@@ -85,7 +86,11 @@ class FrontSettings:
                 guides=guide_kinds(parameters.text("guided_decoding", NO_GUIDES)),
                 loras=frozenset(read_loras(parameters.text("loras", ""))),
             ),
-            coalesce_window=parameters.number("coalesce_ms", 20) / 1000,
+            coalescing=Coalescing(
+                shortest=parameters.number("coalesce_ms", 20) / 1000,
+                per_live=parameters.number("coalesce_per_live_ms", 1) / 1000,
+                longest=parameters.number("coalesce_max_ms", 100) / 1000,
+            ),
             engine_log=Path(log) if log else None,
             log_prob_mode=parameters.text("log_prob_mode", "raw"),
         )
@@ -153,11 +158,14 @@ class Front:
             case GenerateRequest():
                 self._generate(request, sender)
 
+    def _window(self) -> float:
+        return self._settings.coalescing.window(self.live)
+
     def _generate(self, request: GenerateRequest, sender: Sender) -> None:
         generation = Generation(
             request,
             sender,
-            window=self._settings.coalesce_window,
+            window=self._window,
             log=self._log,
             on_end=self._live.discard,
             refusal=self._contract.invalid_request_prefix,

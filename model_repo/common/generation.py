@@ -27,15 +27,15 @@ ERROR_REASON = "error"
 
 
 class Generation:
-    """``window`` in seconds; ``on_end`` is called with the generation when its id is free again. ``refusal`` begins the
-    message of a request that is refused."""
+    """``window`` gives the seconds that tokens wait now; ``on_end`` is called with the generation when its id is free again.
+    ``refusal`` begins the message of a request that is refused."""
 
     def __init__(
         self,
         request: GenerateRequest,
         sender: Sender,
         *,
-        window: float,
+        window: Callable[[], float],
         log: EngineLog | None,
         on_end: Callable[[Generation], None],
         refusal: str = "",

@@ -76,6 +76,8 @@ def test_parameters_are_the_given_over_the_declared_over_the_common(models: Path
         "weight_version": "0",
         "guided_decoding": "none",
         "loras": "",
+        "coalesce_per_live_ms": "1",
+        "coalesce_max_ms": "100",
         "engine_log": "",
     }
 

@@ -54,7 +54,9 @@ def combined_script() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def running_system() -> Iterator[System]:
     with asyncio.Runner() as runner:
-        manager = scripted_system(combined_script(), demo_model_dir(), coalesce_ms=bench_slow_readers.COALESCE_MS)
+        manager = scripted_system(
+            combined_script(), demo_model_dir(), coalesce_ms=bench_slow_readers.COALESCE_MS, adaptive=False
+        )
         yield runner.run(manager.__aenter__())
         runner.run(manager.__aexit__(None, None, None))
 

@@ -73,7 +73,7 @@ class Engine:
     def begin(self, request: GenerateRequest) -> tuple[Generation, Sender]:
         sender = Sender()
         generation = Generation(
-            request, sender, window=0.0, log=None, on_end=lambda _: None, refusal="invalid request: "
+            request, sender, window=lambda: 0.0, log=None, on_end=lambda _: None, refusal="invalid request: "
         )
         self.loop.submit(generation)
         return generation, sender

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from common.coalesce import Coalescing
 from common.control import ControlOp
 from common.front import ControlCall, Front, FrontSettings
 from common.generation import Generation
@@ -42,7 +43,7 @@ class Recorder:
 
 def make_front() -> tuple[Front, Recorder, list[str]]:
     backend, warnings = Recorder(), []
-    settings = FrontSettings(LIMITS, coalesce_window=0.0, engine_log=None)
+    settings = FrontSettings(LIMITS, Coalescing(), engine_log=None)
     return Front(contract(), settings, backend, warnings.append), backend, warnings
 
 
@@ -149,9 +150,9 @@ def test_settings_come_from_the_models_parameters() -> None:
 
     default = settings(vocab_size="10", max_seq_len="20")
     assert (default.limits.vocab_size, default.limits.max_seq_len) == (10, 20)
-    assert (default.coalesce_window, default.engine_log) == (0.02, None)
+    assert (default.coalescing, default.engine_log) == (Coalescing(0.02, 0.001, 0.1), None)
     given = settings(vocab_size="10", max_seq_len="20", coalesce_ms="0", engine_log="/x/y")
-    assert (given.coalesce_window, str(given.engine_log)) == (0.0, "/x/y")
+    assert (given.coalescing.shortest, str(given.engine_log)) == (0.0, "/x/y")
     with pytest.raises(ParameterError, match="parameter vocab_size: missing"):
         settings(max_seq_len="20")
     with pytest.raises(ParameterError, match="parameter max_seq_len: 1 is below 2"):

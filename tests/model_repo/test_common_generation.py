@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common.coalesce import Window
+from common.coalesce import Coalescing, Window
 from common.engine_log import EngineLog
 from common.generation import Generation
 from common.replies import FinishReason
@@ -22,7 +22,9 @@ from tests.model_repo.doubles import FakeSender, make_request
 def start(
     sender: FakeSender, *, window: float = 0.0, log: EngineLog | None = None, on_end: Any = None, **changes: Any
 ) -> Generation:
-    return Generation(make_request(**changes), sender, window=window, log=log, on_end=on_end or (lambda _: None))
+    return Generation(
+        make_request(**changes), sender, window=lambda: window, log=log, on_end=on_end or (lambda _: None)
+    )
 
 
 def add_all(generation: Generation, times: list[float], first_token: int = 100) -> None:
@@ -38,13 +40,20 @@ def finish(generation: Generation, reason: FinishReason = FinishReason.STOP) -> 
 
 
 def test_the_window_lets_the_first_message_go_and_then_waits() -> None:
-    window = Window(0.02)
+    window = Window(lambda: 0.02)
     assert window.due_at <= 0
     window.sent(5.0)
     assert window.due_at == 5.02
-    zero = Window(0.0)
+    zero = Window(lambda: 0.0)
     zero.sent(5.0)
     assert zero.due_at == 5.0
+
+
+@pytest.mark.parametrize(("live", "window"), [(1, 0.02), (20, 0.02), (30, 0.03), (100, 0.1), (500, 0.1)])
+def test_the_window_grows_with_the_replies_that_are_streamed(live: int, window: float) -> None:
+    assert Coalescing(shortest=0.02, per_live=0.001, longest=0.1).window(live) == pytest.approx(window)
+    assert Coalescing(shortest=0.2, per_live=0.001, longest=0.1).window(live) == 0.2
+    assert Coalescing(shortest=0.0, per_live=0.001, longest=0.1).window(live) == 0
 
 
 def test_without_a_window_each_token_is_a_message_and_the_last_is_in_the_final_one() -> None:
@@ -275,7 +284,7 @@ def test_a_log_that_cannot_be_written_is_an_error_but_the_client_gets_its_end(en
 def test_a_refused_request_frees_its_id_and_has_no_line_in_the_log(tmp_path: Path) -> None:
     log, sender, ended = EngineLog(tmp_path / "log.jsonl"), FakeSender(), []
     generation = Generation(
-        make_request(), sender, window=0.0, log=log, on_end=ended.append, refusal="invalid request: "
+        make_request(), sender, window=lambda: 0.0, log=log, on_end=ended.append, refusal="invalid request: "
     )
     generation.refuse("guided_decoding_guide: no grammar")
     log.close()

@@ -13,7 +13,7 @@ from tests.model_repo.doubles import FakeSender, make_request
 
 def live_request(request_id: str, sender: FakeSender | None = None) -> Generation:
     request = make_request(request_id=request_id)
-    return Generation(request, sender or FakeSender(), window=0.0, log=None, on_end=lambda _: None)
+    return Generation(request, sender or FakeSender(), window=lambda: 0.0, log=None, on_end=lambda _: None)
 
 
 def test_an_id_is_taken_until_its_request_ends() -> None:

@@ -55,7 +55,7 @@ class Model:
     def submit(self, **request: Any) -> tuple[Generation, TimedSender]:
         sender = TimedSender(schedule=self.schedule)
         generation = Generation(
-            make_request(**request), sender, window=self._window, log=self._log, on_end=lambda _: None
+            make_request(**request), sender, window=lambda: self._window, log=self._log, on_end=lambda _: None
         )
         self.simulator.submit(generation)
         return generation, sender

@@ -142,7 +142,9 @@ class Served:
             lora=lora,
         )
         inbox = Inbox()
-        generation = Generation(request, inbox, window=0.0, log=None, on_end=lambda _: None, refusal="refused: ")
+        generation = Generation(
+            request, inbox, window=lambda: 0.0, log=None, on_end=lambda _: None, refusal="refused: "
+        )
         self.loop.submit(generation)
         return inbox, generation
 
