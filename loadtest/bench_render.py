@@ -8,6 +8,8 @@ tool result of 500 tokens. Milliseconds of wall time, median of interleaved repe
     suffix       ``Renderer.suffix``: the new message behind stored ids
     full         ``Renderer.prompt``: everything rendered, control tokens kept apart from text, encoded
     library      the same template, the whole text encoded by the tokenizer's own ``encode_batch_fast``
+    fastokens    the same by the fastest tokenizer there is for these ids, of text that it has never seen
+    fast, seen   the same of the text of the last repeat, with its cache of segments; both only where fastokens has a wheel
     match        the request's history found in the session's tree, every message of it equal
     parse body   the request's JSON to neutral messages (Chat Completions)
 """
@@ -15,6 +17,7 @@ tool result of 500 tokens. Milliseconds of wall time, median of interleaved repe
 from __future__ import annotations
 
 import argparse
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +28,7 @@ import numpy as np
 import orjson
 
 from adapter.protocols.openai_chat import OpenAIChat
+from adapter.render.fast import fastokens
 from adapter.render.prompt import Renderer
 from adapter.trajectory import Trajectory, TurnRecord
 from adapter.types import HistoryPolicy
@@ -36,7 +40,10 @@ HISTORY_TOKENS, QUICK_HISTORY_TOKENS = (1_000, 10_000, 100_000), (1_000, 2_000)
 GOAL_GROWTH = 1.5
 """Of the new part's cost, from the shortest to the longest history: it should not follow the history at all."""
 TURN_TOKENS = 500
-COLUMNS = ("suffix", "full", "library", "match", "parse body")
+COLUMNS = ("suffix", "full", "library", "fastokens", "fast, seen", "match", "parse body")
+SEGMENT_CACHE = 256 * 1024 * 1024
+"""Bytes; more than the longest history needs."""
+DIGITS = "0123456789"
 LINE = "src/module_{n}.py:{n}: def handler_{n}(request, *, retries={n}): return dispatch(request, timeout=2.5)  # {n}\n"
 
 
@@ -130,7 +137,30 @@ def recorded(history: list[dict[str, Any]]) -> Trajectory:
     return session
 
 
-def workloads(renderer: Renderer, case: Case) -> dict[str, Callable[[], object]]:
+def renumbered(messages: list[dict[str, Any]], number: int) -> list[dict[str, Any]]:
+    """The same with other numbers in its texts, as many tokens but not the same text; unchanged for 0."""
+    order = "".join(random.Random(number).sample(DIGITS, len(DIGITS))) if number else DIGITS
+    return [{**message, "content": message["content"].translate(str.maketrans(DIGITS, order))} for message in messages]
+
+
+def fastest(renderer: Renderer, case: Case, runs: int) -> dict[str, Callable[[], object]]:
+    """A full render and an encode of the whole by fastokens, of texts that are new each of ``runs`` times, and of one text."""
+    if fastokens is None:
+        return {}
+    description, whole = renderer.tokenizer.to_str(), [*case.history, *case.new]
+    bare, caching = (fastokens.Tokenizer.from_json_str(description) for _ in range(2))
+    caching.enable_segment_cache(SEGMENT_CACHE)
+    unseen = iter([renumbered(whole, number) for number in range(runs)])
+
+    def encoded(tokenizer: Any, messages: list[dict[str, Any]]) -> object:
+        ids, _ = tokenizer.encode_batch_flat([renderer.template.render(messages, case.tools, {})])
+        return np.frombuffer(ids, "<i4")
+
+    return {"fastokens": lambda: encoded(bare, next(unseen)), "fast, seen": lambda: encoded(caching, whole)}
+
+
+def workloads(renderer: Renderer, case: Case, runs: int) -> dict[str, Callable[[], object]]:
+    """Each can be run so many times."""
     tail = np.array(renderer.end_ids[:1], np.int32)
     whole, body, protocol = [*case.history, *case.new], body_of(case), OpenAIChat()
     session, replayed = recorded(case.history), orjson.loads(orjson.dumps(whole))
@@ -143,6 +173,7 @@ def workloads(renderer: Renderer, case: Case) -> dict[str, Callable[[], object]]
         "suffix": lambda: renderer.suffix(case.new, case.tools, {}, output_tail=tail, called=("tool_1",)),
         "full": lambda: renderer.prompt(whole, case.tools, {}),
         "library": library,
+        **fastest(renderer, case, runs),
         "match": lambda: session.match(replayed),
         "parse body": lambda: protocol.parse_request(orjson.loads(body)),
     }
@@ -167,7 +198,7 @@ def measure(options: Options) -> Measured:
     rows = {}
     for tokens in sizes:
         say(f"a history of {tokens} tokens")
-        rows[tokens] = timed(workloads(renderer, make_case(renderer, tokens)), repeats)
+        rows[tokens] = timed(workloads(renderer, make_case(renderer, tokens), repeats + 1), repeats)
     return Measured(figures_of(rows), {"tokenizer": folder.name, "turn_tokens": TURN_TOKENS, "repeats": repeats})
 
 
@@ -178,6 +209,7 @@ def figures_of(rows: dict[int, dict[str, float]]) -> list[Figure]:
         Figure(f"{column} at {tokens // 1000}k", row[column], "ms")
         for column in COLUMNS
         for tokens, row in rows.items()
+        if column in row
     ]
     growth = rows[largest]["suffix"] / rows[smallest]["suffix"]
     return [*figures, Figure("suffix: growth", growth, "x", GOAL_GROWTH)]

@@ -4,8 +4,8 @@ A module belongs to the layer of the longest name in ``LAYERS`` that it equals o
 layer or from an earlier one. On top of that:
 
 - ``engine`` never imports ``adapter``; neither imports ``loadtest``; ``model_repo`` and ``loadtest`` import nothing else
-  of the project (models run inside Triton, load tests see the server as bytes), except the micro-benchmarks
-  ``loadtest.bench_*`` and ``loadtest.peers``, which measure functions of ``adapter``, and ``loadtest.gpu_*``, which verifies what it measured;
+  of the project (models run inside Triton, load tests see the server as bytes), except the benchmarks ``loadtest.bench_*`` and
+  ``loadtest.peers``, which measure functions of ``adapter``, and ``loadtest.gpu_*``, which verifies what it measured;
 - only ``engine.repository`` names ``model_repo``, to find its files;
 - the entries of the pure layer do not import one another: they meet in ``adapter.turn`` through ``adapter.types``;
 - sans-I/O modules import no socket, no event loop and no clock.

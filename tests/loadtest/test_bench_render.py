@@ -24,13 +24,22 @@ def test_a_case_has_the_size_that_was_asked_for(renderer: Renderer, tokens: int)
 
 def test_every_column_sees_the_same_conversation(renderer: Renderer) -> None:
     case = bench_render.make_case(renderer, 2_000)
-    done = {name: work() for name, work in bench_render.workloads(renderer, case).items()}
+    done = {name: work() for name, work in bench_render.workloads(renderer, case, 1).items()}
     full, suffix, request = done["full"], done["suffix"], done["parse body"]
     assert list(done) == list(bench_render.COLUMNS)
     assert isinstance(full, Prompt) and full.ids.size == case.tokens
     assert done["library"].tolist() == full.ids.tolist()
+    assert done["fastokens"].tolist() == done["fast, seen"].tolist() == full.ids.tolist()
     assert full.ids[-suffix.ids.size :].tolist() == suffix.ids.tolist()
     assert [*request.messages] == [*case.history, *case.new]
+
+
+def test_unseen_text_is_as_long_and_different_each_time(renderer: Renderer) -> None:
+    case = bench_render.make_case(renderer, 2_000)
+    work = bench_render.workloads(renderer, case, 3)["fastokens"]
+    first, second, third = (work() for _ in range(3))
+    assert first.size == second.size == third.size
+    assert (first != second).sum() > 100 and (second != third).sum() > 100
 
 
 def test_the_median_leaves_out_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
