@@ -43,7 +43,8 @@ def replace_weights(model: nn.Module, path: Path) -> None:
     """Copy the safetensors state at ``path``, a file or a folder of them, over the model's, in place.
 
     Everything is checked before anything is written: the state must name every weight of the model (of tied ones, one
-    name is enough), no other, in the same shapes. Its dtype may differ.
+    name is enough), no other, in the same shapes. Its dtype may differ, but numbers with a point have to come as such: integers are
+    what a quantised checkpoint has, which mean nothing without their scales.
 
     Raises: WeightsError.
     """
@@ -78,6 +79,9 @@ def _check(state: dict[str, Tensor], own: dict[str, Tensor]) -> None:
     if wrong:
         name = wrong[0]
         raise WeightsError(f"{name} has shape {list(state[name].shape)}, the model's {list(own[name].shape)}")
+    if other := [name for name in state if state[name].is_floating_point() != own[name].is_floating_point()]:
+        name = other[0]
+        raise WeightsError(f"{name} has dtype {state[name].dtype}, the model's {own[name].dtype} ({len(other)} such)")
     written = {own[name].data_ptr() for name in state}
     if missing := sorted(name for name in own if own[name].data_ptr() not in written):
         raise WeightsError(f"the weight {missing[0]} is missing ({len(missing)} such)")

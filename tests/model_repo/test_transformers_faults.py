@@ -158,6 +158,11 @@ def broken_states(good: dict[str, torch.Tensor]) -> Iterator[tuple[dict[str, tor
     yield {}, "is missing (21 such)"
     yield good | {"extra": torch.zeros(1)}, "the model has no weight extra (1 such)"
     yield {k: v for k, v in good.items() if k != "lm_head.weight"}, "the weight lm_head.weight is missing (1 such)"
+    whole = good["model.norm.weight"].to(torch.int32)
+    yield (
+        good | {"model.norm.weight": whole},
+        "model.norm.weight has dtype torch.int32, the model's torch.float32 (1 such)",
+    )
     yield good | {"model.norm.weight": torch.zeros(3)}, "model.norm.weight has shape [3], the model's [32]"
     for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float8_e5m2):
         for value in (torch.nan, torch.inf, -torch.inf):
