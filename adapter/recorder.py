@@ -197,8 +197,7 @@ class JournalRecorder:
         if sid not in self.counts:
             return  # the session is over
         try:
-            # Without the mark, after a loss of power, the client could be given the reply once more: no sync is worth that.
-            self._record(FrameKind.DELIVERED, sid, {"number": number}, in_time=False)
+            self._record(FrameKind.DELIVERED, sid, {"number": number})
             self.catalog.delivered(sid, number)
             self._consider()
         except Unavailable as error:
@@ -250,18 +249,12 @@ class JournalRecorder:
             self.compactor.consider()
 
     def _record(
-        self,
-        kind: FrameKind,
-        sid: str,
-        header: Mapping[str, Any],
-        arrays: Mapping[str, Any] | None = None,
-        *,
-        in_time: bool = True,
+        self, kind: FrameKind, sid: str, header: Mapping[str, Any], arrays: Mapping[str, Any] | None = None
     ) -> Extent:
         number = self.counts.get(sid, 0)
         frame = Frame(kind, {"sid": sid, "n": number, **header}, arrays or {})
         try:
-            extent = self.journal.append(frame, in_time=in_time)
+            extent = self.journal.append(frame)
         except JournalFailed as error:
             raise _unavailable(error) from error
         self.counts[sid] = number + 1

@@ -58,8 +58,6 @@ class Journal:
         self.closed_bytes = sum(self.closed.values())
         self._durability = durability
         self._synced = 0
-        self._handed_over = 0
-        """Up to here the sync thread knows of what was written."""
         self._behind_since: float | None = None
         self._broken: str | None = None
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -78,19 +76,16 @@ class Journal:
 
     @property
     def unsynced_bytes(self) -> int:
-        """Waiting for the disk; 0 where nothing is synced."""
-        return max(0, self._handed_over - self._synced)
+        """Appended, and not yet known to be on the disk; 0 where nothing is synced."""
+        return self.written - self._synced if self._sync is not None else 0
 
     @property
     def unsynced_s(self) -> float:
         """For how long, at least, something has been waiting for the disk."""
         return 0.0 if self._behind_since is None else time.monotonic() - self._behind_since
 
-    def append(self, frame: Frame, *, in_time: bool = True) -> Extent:
-        """Record a frame; gives where in ``segment`` it lies. Raises: JournalFailed; then nothing was recorded.
-
-        Not ``in_time``, it is synced when something else is: for what may be lost with the machine.
-        """
+    def append(self, frame: Frame) -> Extent:
+        """Record a frame; gives where in ``segment`` it lies. Raises: JournalFailed; then nothing was recorded."""
         if self._broken is not None:
             raise self._failed(self._broken)
         data = frame.encode()
@@ -102,8 +97,9 @@ class Journal:
         self.written += len(data)
         self.frames[frame.kind] += 1
         self.failure = None
-        if in_time:
-            self._hand_over()
+        if self._sync is not None:
+            self._behind_since = self._behind_since or time.monotonic()
+            self._sync.written(self._file, self.written, self._segment.first, self._size)
         return extent
 
     async def synced(self, position: int) -> None:
@@ -112,8 +108,6 @@ class Journal:
             return
         if self._broken is not None:
             raise self._failed(self._broken)
-        if position > self._handed_over:
-            self._hand_over()
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((position, waiting))
         await waiting
@@ -128,16 +122,8 @@ class Journal:
     def close(self) -> None:
         """Sync what is left, and end the thread."""
         if self._sync is not None:
-            self._hand_over()
             self._sync.stop()
         os.close(self._file)
-
-    def _hand_over(self) -> None:
-        """Have everything synced that was written."""
-        if self._sync is not None:
-            self._behind_since = self._behind_since or time.monotonic()
-            self._handed_over = self.written
-            self._sync.written(self._file, self.written, self._segment.first, self._size)
 
     def _start_syncing(self) -> SyncThread:
         loop = asyncio.get_running_loop()

@@ -41,10 +41,10 @@ def die(*_: Any) -> None:
 def before(owner: Any, name: str, when: Callable[..., bool] = lambda *_: True) -> None:
     real = getattr(owner, name)
 
-    def act(*arguments: Any, **options: Any) -> Any:
+    def act(*arguments: Any) -> Any:
         if when(*arguments):
             die()
-        return real(*arguments, **options)
+        return real(*arguments)
 
     setattr(owner, name, act)
 
@@ -52,8 +52,8 @@ def before(owner: Any, name: str, when: Callable[..., bool] = lambda *_: True) -
 def after(owner: Any, name: str, when: Callable[..., bool] = lambda *_: True) -> None:
     real = getattr(owner, name)
 
-    def act(*arguments: Any, **options: Any) -> Any:
-        result = real(*arguments, **options)
+    def act(*arguments: Any) -> Any:
+        result = real(*arguments)
         if when(*arguments):
             die()
         return result
@@ -66,8 +66,8 @@ def after_sync_of(is_it: Callable[[Journal, Frame], bool]) -> None:
     append, synced = Journal.append, Journal.synced
     positions: list[int] = []
 
-    def noting(journal: Journal, frame: Frame, **options: Any) -> Any:
-        extent = append(journal, frame, **options)
+    def noting(journal: Journal, frame: Frame) -> Any:
+        extent = append(journal, frame)
         if is_it(journal, frame):
             positions.append(journal.written)
         return extent

@@ -124,28 +124,6 @@ async def test_nothing_is_acknowledged_before_it_is_synced(tmp_path: Path, monke
     assert order[:2] == ["synced", "acknowledged"]
 
 
-async def test_what_need_not_be_in_time_is_synced_with_what_must(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    syncs: list[int] = []
-    real = os.fdatasync
-    monkeypatch.setattr(os, "fdatasync", lambda file: (syncs.append(file), real(file)))
-    async with opened(tmp_path) as journal:
-        journal.append(frame(0))
-        await journal.synced(journal.written)
-        journal.append(frame(1), in_time=False)
-        assert journal.unsynced_bytes == 0  # nobody waits for it
-        journal.append(frame(2))
-        await journal.synced(journal.written)
-        assert len(syncs) == 2
-        journal.append(frame(3), in_time=False)
-        await journal.synced(journal.written)  # whoever does wait has it
-        assert len(syncs) == 3
-        journal.append(frame(4), in_time=False)
-    assert len(syncs) == 4  # the end of the server takes nothing
-    assert numbers(tmp_path) == [0, 1, 2, 3, 4]
-
-
 async def test_durability_os_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     syncs = _counted(monkeypatch)
     async with opened(tmp_path, durability=Durability.OS) as journal:
