@@ -220,7 +220,10 @@ async def test_weights_that_no_endpoint_says_where_they_are_keep_the_others_out(
         await until(lambda: "path is missing" in str(engine.endpoints()[1].last_error))
         async with first.http.get("/readyz", headers=ADMIN) as response:
             told = await response.text()
-        assert (response.status, "version 1, and version 2 is in force, and it did not take them" in told) == (200, True)
+        assert (response.status, "version 1, and version 2 is in force, and it did not take them" in told) == (
+            200,
+            True,
+        )
 
 
 async def test_an_update_that_its_coordinator_left_half_done_is_completed(workers: Workers) -> None:
