@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import logging
 import tempfile
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -25,15 +24,16 @@ from adapter.http.server import Address, Extend, listening
 from adapter.http.state import ServerState
 from adapter.ids import ReplyIds
 from adapter.journaling import Recording, prepared, recording
-from adapter.logs import event
 from adapter.no_effect import check_effects
 from adapter.ownership import Ownership
 from adapter.parsing import UnknownParser, choose_parsers
 from adapter.pausing import Pause
 from adapter.preparing import TurnServices
+from adapter.render.encoding import Encoder
 from adapter.render.prompt import Renderer, TokenizerError
 from adapter.served import Loaded, check_names, serve
 from adapter.sessions import Sessions
+from adapter.speeding_up import speeding_up
 from adapter.tracing import Tracer, check_traces, tracing
 from adapter.watching import Watching
 from engine.assets import demo_model_dir
@@ -167,22 +167,9 @@ def _told_whose(model: Config, server: Config) -> Iterator[None]:
         raise ConfigError(f"[{model.served_model_name}] of {server.models}: {error}") from error
 
 
-def speed_up(models: Sequence[Rendered]) -> None:
-    """Have the models encode by a cheaper tokenizer, as soon as it is loaded and gives the same ids: some seconds, in a thread."""
-
-    def change_over() -> None:
-        for model in models:
-            refused = model.renderer.encoder.speed_up()
-            event(
-                logger,
-                logging.INFO,
-                "encoding",
-                model=model.config.served_model_name,
-                fast=refused is None,
-                why=refused,
-            )
-
-    threading.Thread(target=change_over, name="speed-up").start()
+def encoders_of(models: Sequence[Rendered]) -> dict[str, Encoder]:
+    """By the model's name."""
+    return {model.config.served_model_name: model.renderer.encoder for model in models}
 
 
 def freeze_heap() -> None:
@@ -286,8 +273,7 @@ async def configured_engine(config: Config, tell: Tell) -> AsyncIterator[tuple[s
 async def everything(config: Config, tell: Tell, ids: ReplyIds | None = None) -> AsyncIterator[RunningServer]:
     """The embedded engine, or the configured one, with the adapter in front of it. Raises: as the functions above; ConfigError."""
     models = load_models(config, tell)
-    speed_up(models)
-    with prepared(config):
+    with prepared(config), speeding_up(encoders_of(models)):
         async with (
             configured_engine(config, tell) as triton,
             adapter_server(models, triton, ids) as server,

@@ -79,6 +79,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "adapter.responses",
         "adapter.feed",
         "adapter.restoring",
+        "adapter.speeding_up",
         "adapter.loading",
         "adapter.journaling",
         "adapter.journal_check",

@@ -16,7 +16,8 @@ import uvloop
 from adapter.http.server import Address
 from adapter.logs import setup_logging
 from adapter.ownership import Ownership
-from adapter.serving import WorkerPlace, adapter_server, freeze_heap, load_models, speed_up
+from adapter.serving import WorkerPlace, adapter_server, encoders_of, freeze_heap, load_models
+from adapter.speeding_up import speeding_up
 from adapter.workers.forwarding import Forwarding
 from adapter.workers.peers import OtherWorkers
 from adapter.workers.protocol import Assignment, message, read_message
@@ -44,13 +45,13 @@ async def work() -> None:
         peers=OtherWorkers(assignment.slot, assignment.urls, assignment.secret, config.admin_key),
     )
     models = load_models(config, lambda line: print(line, file=sys.stderr))
-    speed_up(models)
-    async with adapter_server(models, assignment.triton, place=place) as server:
-        freeze_heap()
-        _say(message(ready=server.url))
-        listening = asyncio.create_task(_answer_pings(reader, stopped))
-        await stopped.wait()
-        listening.cancel()
+    with speeding_up(encoders_of(models)):
+        async with adapter_server(models, assignment.triton, place=place) as server:
+            freeze_heap()
+            _say(message(ready=server.url))
+            listening = asyncio.create_task(_answer_pings(reader, stopped))
+            await stopped.wait()
+            listening.cancel()
 
 
 async def _answer_pings(reader: asyncio.StreamReader, stopped: asyncio.Event) -> None:
