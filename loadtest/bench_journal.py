@@ -22,7 +22,7 @@ from loadtest.agent import Agent, Writer, script
 from loadtest.bench_turn import Turn, one_turn
 from loadtest.figures import Figure, Measured, median
 from loadtest.program import Options, run_benchmark, say
-from loadtest.system import scripted_system
+from loadtest.system import changed_over, scripted_system
 
 GOAL_SHARE, GOAL_ADDED_MS = 10.0, 1.0
 """Percent of a turn's CPU time; milliseconds at p50."""
@@ -32,11 +32,15 @@ TURNS, QUICK_TURNS = 60, 3
 WARM_UP = 5
 
 
-async def run(folder: Path, levels: tuple[str, ...], turns: int, system_tokens: int) -> Measured:
+async def run(
+    folder: Path, levels: tuple[str, ...], turns: int, system_tokens: int, *, quick: bool = False
+) -> Measured:
     writer, seen = Writer(folder), {level: list[Turn]() for level in levels}
     async with AsyncExitStack() as stack:
         system = await stack.enter_async_context(scripted_system(script(writer), folder))
         servers = {level: await stack.enter_async_context(system.another("--durability", level)) for level in levels}
+        if not quick:
+            await asyncio.gather(*map(changed_over, servers.values()))
         agents = {}
         for level, server in servers.items():
             http = await stack.enter_async_context(aiohttp.ClientSession(server.url))
@@ -76,7 +80,7 @@ def _figures(seen: dict[str, list[Turn]]) -> list[Figure]:
 def measure(options: Options) -> Measured:
     folder = options.tokenizer or demo_model_dir()
     if options.quick:
-        return asyncio.run(run(folder, QUICK_LEVELS, QUICK_TURNS, QUICK_SYSTEM_TOKENS))
+        return asyncio.run(run(folder, QUICK_LEVELS, QUICK_TURNS, QUICK_SYSTEM_TOKENS, quick=True))
     return asyncio.run(run(folder, LEVELS, options.turns, SYSTEM_TOKENS))
 
 

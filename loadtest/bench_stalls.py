@@ -31,7 +31,7 @@ from engine.assets import demo_model_dir
 from loadtest.agent import Agent, Writer
 from loadtest.figures import Figure, Measured, median, percentile
 from loadtest.program import Options, run_benchmark, say
-from loadtest.system import System, scripted_system
+from loadtest.system import System, changed_over, scripted_system
 from loadtest.watch import highest, lag_counts
 
 TOKEN_MS, OUTPUT_TOKENS = 20, 100
@@ -82,7 +82,9 @@ async def measured_lags(http: aiohttp.ClientSession, work: list[Coroutine[Any, A
     return await lags(http) - before
 
 
-async def run(folder: Path, sessions: int, turns: int, cold: int, cold_tokens: int, rounds: int) -> Measured:
+async def run(
+    folder: Path, sessions: int, turns: int, cold: int, cold_tokens: int, rounds: int, *, quick: bool = False
+) -> Measured:
     writer, rng, seen, unused = Writer(folder), random.Random(SEED), list[Seen](), list[Seen]()
     connector = aiohttp.TCPConnector(limit=0)
     async with (
@@ -90,6 +92,8 @@ async def run(folder: Path, sessions: int, turns: int, cold: int, cold_tokens: i
         aiohttp.ClientSession(system.server.url, connector=connector) as http,
     ):
         await one_session(Agent(http, "warm-up", writer, SYSTEM_TOKENS[0]), 2, 0, unused)
+        if not quick:
+            await changed_over(system.server)
         begun_s = [rng.uniform(0, OUTPUT_TOKENS * TOKEN_MS / 1000) for _ in range(sessions)]
         agents = [Agent(http, f"agent-{number}", writer, rng.randint(*SYSTEM_TOKENS)) for number in range(sessions)]
         cpu_s, logged, began = system.server.cpu_s(), len(system.logged()), time.perf_counter()
@@ -138,7 +142,9 @@ def added(seen: list[Seen], engine_ms: list[float]) -> list[Figure]:
 def measure(options: Options) -> Measured:
     folder = options.tokenizer or demo_model_dir()
     if options.quick:
-        return asyncio.run(run(folder, QUICK_SESSIONS, QUICK_TURNS, QUICK_COLD, QUICK_COLD_TOKENS, QUICK_ROUNDS))
+        return asyncio.run(
+            run(folder, QUICK_SESSIONS, QUICK_TURNS, QUICK_COLD, QUICK_COLD_TOKENS, QUICK_ROUNDS, quick=True)
+        )
     return asyncio.run(run(folder, options.sessions, options.turns, COLD, COLD_TOKENS, ROUNDS))
 
 

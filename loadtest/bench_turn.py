@@ -23,7 +23,7 @@ from loadtest import naive
 from loadtest.agent import Agent, Writer, script
 from loadtest.figures import Figure, Measured, median
 from loadtest.program import Options, run_benchmark, say
-from loadtest.system import Server, scripted_system
+from loadtest.system import Server, changed_over, scripted_system
 
 LENGTHS, QUICK_LENGTHS = (10_000, 30_000, 64_000, 100_000), (10_000, 12_000)
 GOALS_MS = {64_000: 4.0, 100_000: 5.5}
@@ -67,7 +67,7 @@ def nearest(turns: list[Turn], length: int) -> list[Turn]:
     return sorted(turns[1:], key=lambda turn: abs(turn.tokens - length))[:NEAREST]
 
 
-async def run(folder: Path, lengths: tuple[int, ...], sessions: int) -> Measured:
+async def run(folder: Path, lengths: tuple[int, ...], sessions: int, *, quick: bool = False) -> Measured:
     writer, turns = Writer(folder), []
     async with (
         scripted_system(script(writer), folder) as system,
@@ -76,6 +76,8 @@ async def run(folder: Path, lengths: tuple[int, ...], sessions: int) -> Measured
         aiohttp.ClientSession(yardstick.url) as naive_http,
     ):
         await session(lengths[0], (system.server, Agent(http, "warm-up", writer)))
+        if not quick:
+            await changed_over(system.server)
         for number in range(sessions):
             turns += await session(lengths[-1], (system.server, Agent(http, f"agent-{number}", writer)))
             say(f"session {number + 1} of {sessions}: {len(turns[-1])} turns, up to {turns[-1][-1].tokens} tokens")
@@ -115,7 +117,7 @@ def compared(lengths: tuple[int, ...], own: list[Turn], whole: list[Turn]) -> li
 def measure(options: Options) -> Measured:
     folder = options.tokenizer or demo_model_dir()
     if options.quick:
-        return asyncio.run(run(folder, QUICK_LENGTHS, QUICK_SESSIONS))
+        return asyncio.run(run(folder, QUICK_LENGTHS, QUICK_SESSIONS, quick=True))
     return asyncio.run(run(folder, LENGTHS, options.sessions))
 
 

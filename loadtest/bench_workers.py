@@ -26,7 +26,7 @@ from engine.assets import demo_model_dir
 from loadtest.agent import Agent, Writer, script
 from loadtest.figures import Figure, Measured, median
 from loadtest.program import Options, run_benchmark, say
-from loadtest.system import Server, process_cpu_s, scripted_system
+from loadtest.system import Server, changed_over, process_cpu_s, scripted_system
 
 SESSIONS, TURNS, ROUNDS = 8, 6, 4
 QUICK_SESSIONS, QUICK_TURNS, QUICK_ROUNDS = 2, 1, 1
@@ -85,12 +85,16 @@ async def one_round(server: Server, agents: list[Agent], turns: int, cost: Cost)
     cost.passed_on += await passed_on(server) - passed
 
 
-async def run(folder: Path, sessions: int, turns: int, rounds: int, system_tokens: int) -> Measured:
+async def run(
+    folder: Path, sessions: int, turns: int, rounds: int, system_tokens: int, *, quick: bool = False
+) -> Measured:
     writer, costs = Writer(folder), {"one worker": Cost(), "two workers": Cost(), "two workers, any address": Cost()}
     async with contextlib.AsyncExitStack() as stack:
         system = await stack.enter_async_context(scripted_system(script(writer), folder))
         one = await stack.enter_async_context(system.another("--workers", "1"))
         two = await stack.enter_async_context(system.another("--workers", "2"))
+        if not quick:
+            await asyncio.gather(*map(changed_over, (one, two)))
         ways = dict(zip(costs, ((one, True), (two, True), (two, False)), strict=True))
         agents: dict[str, list[Agent]] = {}
         for way, (name, (server, own_url)) in enumerate(ways.items()):
@@ -122,7 +126,7 @@ def _figures(costs: dict[str, Cost]) -> list[Figure]:
 def measure(options: Options) -> Measured:
     folder = options.tokenizer or demo_model_dir()
     if options.quick:
-        return asyncio.run(run(folder, QUICK_SESSIONS, QUICK_TURNS, QUICK_ROUNDS, QUICK_SYSTEM_TOKENS))
+        return asyncio.run(run(folder, QUICK_SESSIONS, QUICK_TURNS, QUICK_ROUNDS, QUICK_SYSTEM_TOKENS, quick=True))
     return asyncio.run(run(folder, options.sessions, options.turns, options.rounds, SYSTEM_TOKENS))
 
 

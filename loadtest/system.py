@@ -29,6 +29,7 @@ START_S = 120.0
 """Until a server listens; seconds on a quiet machine."""
 STOP_S = 20.0
 LISTENS = re.compile(r"rollserve listens on (\S+)")
+ENCODING = re.compile(r'"event": ?"encoding"')
 TRITON = re.compile(r"Triton is ready on (\S+)")
 
 
@@ -92,6 +93,15 @@ async def scripted_system(
             found = TRITON.search(_text(server.log))
             assert found is not None
             yield System(folder, server, found[1], tokenizer, engine_log)
+
+
+async def changed_over(server: Server) -> None:
+    """Until the server has its cheaper tokenizer, some 15 s after its start; till then it works harder. Raises: SystemFailed."""
+    deadline = time.monotonic() + START_S
+    while not ENCODING.search(_text(server.log)):
+        if time.monotonic() > deadline:
+            raise SystemFailed("the server did not examine its cheaper tokenizer")
+        await asyncio.sleep(0.2)
 
 
 @asynccontextmanager
