@@ -39,7 +39,7 @@ from loadtest.agent import Agent, Writer, script
 from loadtest.bench_turn import LENGTHS, NEAREST, QUICK_LENGTHS, Turn, session
 from loadtest.figures import Figure, Measured, median
 from loadtest.program import Options, run_benchmark, say
-from loadtest.system import START_S, Server, SystemFailed, scripted_system
+from loadtest.system import START_S, Server, SystemFailed, changed_over, scripted_system
 
 OWN = "rollserve"
 CACHES = ("--tokenizer-cache-enable-l0", "--tokenizer-cache-enable-l1")
@@ -152,6 +152,7 @@ async def run(peers: Path, tokenizer: Path, lengths: tuple[int, ...]) -> dict[st
             "smg grpc cached": await enter(smg(peers, "smg-cached", engine, folder, *rendering, *CACHES)),
             "smg http": await enter(smg(peers, "smg-http", http_engine, folder, "--disable-tokenizer-autoload")),
         }
+        await changed_over(system.server)
         clients = {name: await enter(aiohttp.ClientSession(server.url)) for name, server in servers.items()}
         for kind, longest in (("warm-up", lengths[0]), ("agent", lengths[-1])):
             say(f"{kind}: a session up to {longest} tokens at each of {', '.join(servers)}")
