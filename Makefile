@@ -43,7 +43,7 @@ up: $(INSTALLED) ## Serve the demo model until Ctrl-C
 	@$(BIN)/rollserve up $(ARGS)
 
 test: $(INSTALLED) ## Run the tests, in two processes (ARGS='-k name' for some of them)
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/fuzz $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --ignore tests/fuzz $(ARGS)
 	@$(if $(ARGS),,$(BIN)/python -m pytest tests/fuzz)
 
 test-clients: $(INSTALLED) ## Run the real agent CLIs against the server (1.6 GB from npm, once)
