@@ -132,7 +132,9 @@ def _command() -> list[str]:
 async def _running(arguments: list[str], folder: Path, start_s: float = START_S) -> AsyncIterator[Server]:
     own = Path(tempfile.mkdtemp(dir=folder))
     log, out = own / "log", own / "out"
-    journal = [] if "none" in arguments else ["--journal", str(own / "journal")]  # without one a folder for it is refused
+    journal = (
+        [] if "none" in arguments else ["--journal", str(own / "journal")]
+    )  # without one a folder for it is refused
     with log.open("wb") as errors, out.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *_command(), *arguments, *journal, "--port", "0", stdout=output, stderr=errors
