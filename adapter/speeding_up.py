@@ -21,8 +21,11 @@ SPEED_UP_AFTER_S = 10.0
 def speeding_up(encoders: Mapping[str, Encoder], after_s: float = SPEED_UP_AFTER_S) -> Iterator[None]:
     """Have ``encoders``, by their model's name, change over to a cheaper tokenizer once it is loaded and gives the same ids.
 
-    That takes seconds, in a thread; it begins ``after_s`` from now. Belongs to the running event loop.
+    That takes seconds, in a thread; it begins ``after_s`` from now. To be entered before anybody is served. Belongs to the running
+    event loop.
     """
+    for encoder in encoders.values():
+        encoder.describe()
     over = threading.Event()
 
     def change_over() -> None:

@@ -22,7 +22,7 @@ import aiohttp
 from engine.assets import demo_model_dir
 from loadtest.figures import Figure, Measured, median, percentile
 from loadtest.program import Options, run_benchmark, say
-from loadtest.system import System, scripted_system
+from loadtest.system import System, changed_over, scripted_system
 from loadtest.wire import PROTOCOLS, Ask, ask, sent
 
 GOAL_MS = 200.0
@@ -106,10 +106,14 @@ async def rounds(system: System, count: int, label: str) -> dict[str, list[float
     return taken
 
 
-async def run(trials: int) -> Measured:
+async def run(trials: int, *, quick: bool) -> Measured:
     async with scripted_system(SCRIPT, demo_model_dir()) as system:
+        if not quick:
+            await changed_over(system.server)
         kinds = await rounds(system, trials, "one-worker")
     async with scripted_system(SCRIPT, demo_model_dir(), "--workers", "2") as system:
+        if not quick:
+            await changed_over(system.server, workers=2)
         forwarded = await rounds(system, trials, "two-workers")
     figures = [figure for name, taken in kinds.items() for figure in _figures(name, taken)]
     for name, by_kind in (("all", kinds), ("all, two workers", forwarded)):
@@ -127,7 +131,7 @@ def _figures(name: str, taken: list[float]) -> list[Figure]:
 
 
 def measure(options: Options) -> Measured:
-    return asyncio.run(run(options.trials or (QUICK_TRIALS if options.quick else TRIALS)))
+    return asyncio.run(run(options.trials or (QUICK_TRIALS if options.quick else TRIALS), quick=options.quick))
 
 
 def main(argv: list[str] | None = None) -> None:

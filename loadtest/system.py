@@ -95,10 +95,10 @@ async def scripted_system(
             yield System(folder, server, found[1], tokenizer, engine_log)
 
 
-async def changed_over(server: Server) -> None:
-    """Until the server has its cheaper tokenizer, some 15 s after its start; till then it works harder. Raises: SystemFailed."""
+async def changed_over(server: Server, workers: int = 1) -> None:
+    """Until all workers have their cheaper tokenizer, some 15 s after the start: before, they work harder. Raises: SystemFailed."""
     deadline = time.monotonic() + START_S
-    while not ENCODING.search(_text(server.log)):
+    while len(ENCODING.findall(_text(server.log))) < workers:
         if time.monotonic() > deadline:
             raise SystemFailed("the server did not examine its cheaper tokenizer")
         await asyncio.sleep(0.2)

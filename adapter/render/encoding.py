@@ -53,17 +53,26 @@ class Encoder:
         self._atoms = {token.content: (id_, token) for id_, token in added.items() if token.content not in texts}
         self._split = longest_first(self._atoms)
         self._fast: FastEncoder | None = None
+        self._described: str | None = None
         self.fault = self._check()
         """Why whole texts are encoded; ``None`` if control ids are safe."""
+
+    def describe(self) -> str:
+        """What ``speed_up`` reads. The first call holds up all threads for tenths of a second: make it before anybody is served."""
+        if self._described is None:
+            self._described = self._plain.to_str()
+        return self._described
 
     def speed_up(self) -> str | None:
         """Change over to a cheaper tokenizer that gives the same ids; why not, if there is none. Takes seconds, in any thread."""
         if self.fault is not None:
             return self.fault
         try:
-            self._fast = FastEncoder(self._plain)
+            self._fast = FastEncoder(self._plain, self.describe())
         except ValueError as error:
             return str(error)
+        finally:
+            self._described = None
         return None
 
     def encode(self, text: str, marks: Marks | None = None, *, at_start: bool = True) -> Ids:

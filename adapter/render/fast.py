@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -21,6 +21,7 @@ try:
 except ImportError:  # no wheel for this machine
     fastokens = None
 
+_AT_ONCE = 100
 _MADE_UP = 2_000
 """Texts at random, the same ones each time."""
 
@@ -37,20 +38,24 @@ _PARTS = (
 class FastEncoder:
     """Ids of texts in which no control token is looked for. Safe to call from several threads; the GIL is released."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        """Takes seconds. Raises: ValueError, if it cannot do what ``tokenizer`` does; the message says why."""
+    def __init__(self, tokenizer: Tokenizer, described: str) -> None:
+        """``described`` is what ``tokenizer.to_str`` gives. Takes seconds, in steps that hold up other threads for milliseconds.
+
+        Raises: ValueError, if it cannot do what ``tokenizer`` does; the message says why.
+        """
         if fastokens is None:
             raise ValueError("fastokens is not installed")
         try:
-            self._tokenizer = fastokens.Tokenizer.from_json_str(tokenizer.to_str())
+            self._tokenizer = fastokens.Tokenizer.from_json_str(described)
         except Exception as error:  # whatever a tokenizer has that it was not made for
             raise ValueError(f"fastokens does not read this tokenizer: {error}") from error
-        texts = list(_examination())
-        expected = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        for text, encoding in zip(texts, expected, strict=True):
-            found = self.encode([text])
-            if found is not None and found[0].tolist() != encoding.ids:
-                raise ValueError(f"fastokens encodes {text!r} differently")
+        texts = _examination()
+        while some := list(islice(texts, _AT_ONCE)):
+            expected = tokenizer.encode_batch_fast(some, add_special_tokens=False)
+            for text, encoding in zip(some, expected, strict=True):
+                found = self.encode([text])
+                if found is not None and found[0].tolist() != encoding.ids:
+                    raise ValueError(f"fastokens encodes {text!r} differently")
 
     def encode(self, texts: list[str]) -> Sequence[Ids] | None:
         """int32 for each text; None if it refuses one of them."""

@@ -15,6 +15,9 @@ class Told:
         self.loop = asyncio.get_running_loop()
         self.was = asyncio.Event()
 
+    def describe(self) -> str:
+        return "{}"
+
     def speed_up(self) -> str | None:
         self.loop.call_soon_threadsafe(self.was.set)
         return None
