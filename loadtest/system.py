@@ -29,7 +29,7 @@ START_S = 120.0
 """Until a server listens; seconds on a quiet machine."""
 STOP_S = 20.0
 LISTENS = re.compile(r"rollserve listens on (\S+)")
-ENCODING = re.compile(r" encoding model=")
+ENCODING = re.compile(r" encoding (?:worker=\d+ )?model=")
 TRITON = re.compile(r"Triton is ready on (\S+)")
 
 
