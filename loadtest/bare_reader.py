@@ -38,16 +38,17 @@ class Read:
 def inputs(seed: int) -> list[triton.InferInput]:
     """The tensors of one streamed request (the names are of TensorRT-LLM's Triton model)."""
     return [
-        _tensor("input_ids", "INT32", np.arange(100, 100 + PROMPT, dtype=np.int32)),
-        _tensor("input_lengths", "INT32", np.array([PROMPT], np.int32)),
-        _tensor("request_output_len", "INT32", np.array([100_000], np.int32)),
-        _tensor("seed", "UINT64", np.array([seed], np.uint64)),
-        _tensor("return_log_probs", "BOOL", np.array([True])),
-        _tensor("streaming", "BOOL", np.array([True])),
+        tensor("input_ids", "INT32", np.arange(100, 100 + PROMPT, dtype=np.int32)),
+        tensor("input_lengths", "INT32", np.array([PROMPT], np.int32)),
+        tensor("request_output_len", "INT32", np.array([100_000], np.int32)),
+        tensor("seed", "UINT64", np.array([seed], np.uint64)),
+        tensor("return_log_probs", "BOOL", np.array([True])),
+        tensor("streaming", "BOOL", np.array([True])),
     ]
 
 
-def _tensor(name: str, dtype: str, values: np.ndarray[Any, Any]) -> triton.InferInput:
+def tensor(name: str, dtype: str, values: np.ndarray[Any, Any]) -> triton.InferInput:
+    """An input with its batch dimension of 1."""
     tensor = triton.InferInput(name, [1, values.size], dtype)
     tensor.set_data_from_numpy(values.reshape(1, -1))
     return tensor

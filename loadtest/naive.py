@@ -27,6 +27,7 @@ import uvloop
 from aiohttp import web
 from transformers import AutoTokenizer
 
+from loadtest.bare_reader import tensor
 from loadtest.system import Server, SystemFailed
 
 OUTPUTS = ("output_ids", "output_log_probs")
@@ -122,19 +123,13 @@ class Naive:
 def inputs(prompt: list[int], end_id: int) -> list[triton.InferInput]:
     """The tensors of one streamed request (the names are of TensorRT-LLM's Triton model)."""
     return [
-        _tensor("input_ids", "INT32", np.array(prompt, np.int32)),
-        _tensor("input_lengths", "INT32", np.array([len(prompt)], np.int32)),
-        _tensor("request_output_len", "INT32", np.array([4096], np.int32)),
-        _tensor("end_id", "INT32", np.array([end_id], np.int32)),
-        _tensor("return_log_probs", "BOOL", np.array([True])),
-        _tensor("streaming", "BOOL", np.array([True])),
+        tensor("input_ids", "INT32", np.array(prompt, np.int32)),
+        tensor("input_lengths", "INT32", np.array([len(prompt)], np.int32)),
+        tensor("request_output_len", "INT32", np.array([4096], np.int32)),
+        tensor("end_id", "INT32", np.array([end_id], np.int32)),
+        tensor("return_log_probs", "BOOL", np.array([True])),
+        tensor("streaming", "BOOL", np.array([True])),
     ]
-
-
-def _tensor(name: str, dtype: str, values: np.ndarray[Any, Any]) -> triton.InferInput:
-    tensor = triton.InferInput(name, [1, values.size], dtype)
-    tensor.set_data_from_numpy(values.reshape(1, -1))
-    return tensor
 
 
 async def serve(address: str, folder: Path) -> None:
